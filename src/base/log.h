@@ -1,0 +1,41 @@
+// Lines for people: stdout for the run's log, stderr for warnings. Thread safe and flushed line by
+// line, so that a pipe or file shows a step when it is done. A progress bar may hook in.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <functional>
+#include <string_view>
+#include <utility>
+
+namespace mt {
+
+// Writes `text` and a newline to stdout in one piece, even when threads log at the same time.
+void log_text(std::string_view text);
+// The same on stderr, after "warning: ".
+void warn_text(std::string_view text);
+
+template <typename... Args>
+void log_line(fmt::format_string<Args...> format, Args&&... args) {
+  log_text(fmt::format(format, std::forward<Args>(args)...));
+}
+
+template <typename... Args>
+void log_warning(fmt::format_string<Args...> format, Args&&... args) {
+  warn_text(fmt::format(format, std::forward<Args>(args)...));
+}
+
+// While it lives, `before` and `after` run around every line, under the log's lock: they must not
+// log. One at a time; a second one throws kConfig.
+class LogHook final {
+ public:
+  LogHook(std::function<void()> before, std::function<void()> after);
+  ~LogHook();
+  LogHook(const LogHook&) = delete;
+  LogHook& operator=(const LogHook&) = delete;
+};
+
+// Runs `action` while no line is being written. `action` must not log.
+void with_log_lock(const std::function<void()>& action);
+
+}  // namespace mt
