@@ -1,0 +1,53 @@
+// Gemma 3's weights under MaxText's names and conventions, from a Hugging Face folder, a GGUF file,
+// or safetensors with MaxText's own names.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/shape.h"
+#include "base/tensor.h"
+#include "models/gemma3/config.h"
+
+namespace mt::models::gemma3 {
+
+// A logical name is MaxText's unscanned path without "params/": "token_embedder/embedding",
+// "decoder/decoder_norm/scale", "decoder/layers_3/self_attention/query/kernel".
+struct NamedShape {
+  std::string name;
+  Shape shape;
+};
+
+// Every weight of a model: the table, then the layers in order, then the final norm.
+std::vector<NamedShape> weight_shapes(const Gemma3Config& config);
+
+class WeightSource {
+ public:
+  // A .gguf file, a .safetensors file, or a folder of safetensors with config.json beside it.
+  // The embedding of HF and GGUF sources is multiplied by sqrt(emb_dim) rounded to `activation`,
+  // the run's activation dtype. Throws kIo.
+  static std::unique_ptr<WeightSource> open(const std::string& path,
+                                            DType activation = DType::kF32);
+  virtual ~WeightSource() = default;
+
+  // From HF's config.json or GGUF's metadata; none for MaxText-named files.
+  virtual const std::optional<Gemma3Config>& config() const = 0;
+  // "Hugging Face", "GGUF" or "MaxText".
+  virtual std::string_view kind() const = 0;
+
+  // One weight in MaxText's shape and convention (norm scales are whole factors, kernels are
+  // [in, out]), rounded to `want` once from float32. Holds little more than that one tensor.
+  // Throws kIo naming the source's tensor, the shape expected and the one found.
+  virtual Tensor read(std::string_view name, const Shape& shape, DType want) const = 0;
+
+  // Throws one kIo that lists what is missing, twice there, unexpected, or of a wrong shape, and
+  // an lm_head that differs from the embedding. Up to 64 embedding rows beyond the vocabulary are
+  // accepted and not read; vision tensors are ignored.
+  virtual void check(const std::vector<NamedShape>& expected) const = 0;
+};
+
+}  // namespace mt::models::gemma3
