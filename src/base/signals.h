@@ -2,6 +2,8 @@
 // stderr; a second one ends the process at once with 128 + its number (130 for SIGINT).
 #pragma once
 
+#include <csignal>
+
 namespace mt {
 
 // Installs the handlers while it lives and puts the old ones back. One at a time (own bug if not).
@@ -17,6 +19,10 @@ class StopSignals final {
   bool requested() const;
   int signal_number() const;  // 0 when no stop was asked for
   const char* name() const;   // "SIGINT", "SIGTERM" or ""
+
+ private:
+  struct sigaction old_int_ = {};
+  struct sigaction old_term_ = {};
 };
 
 // The same flag, for code that doesn't hold the object (a data loader's wait, say).

@@ -20,8 +20,8 @@ struct ProgressState {
   double loss = 0;
 };
 
-// At most `width` columns: "step 12/100 [===>      ] 12%  1.23 s/step  1:48 left  loss 12.574".
-// Parts are left out, bar first, where the terminal is narrow.
+// At most `width` columns: "step 12/100 [===>      ] 12%  loss 12.574  1:48 left  1.23 s/step".
+// Where the terminal is narrow the bar goes first, then the parts from the right.
 std::string render_progress(const ProgressState& state, int width, bool color);
 
 class ProgressBar final {
