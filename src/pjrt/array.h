@@ -30,7 +30,7 @@ ArrayTypeRef array_type(DType dtype, Shape shape, sharding::Mesh mesh = {},
 // the const getters of its type throws kDevice.
 class Array {
  public:
-  Array() = default;  // consumed
+  Array();  // consumed from the start
   // Shards that are whole or a run of leading rows are sent from the tensor's own bytes; others
   // are copied out one at a time. Transfers may still be under way on return.
   // Throws kShape if dtype or shape differ from the type's, kConfig if the mesh has more devices

@@ -70,7 +70,11 @@ class Executable {
  private:
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
   void destroy() noexcept;
-  void check_result_types(std::span<PJRT_Buffer* const> outputs,
+  void start(const std::vector<PJRT_Buffer*>& in, std::vector<PJRT_Buffer*>& out,
+             const std::vector<int64_t>& kept, std::span<Array* const> arguments,
+             std::span<const int64_t> donated) const;
+  void check_results(std::span<const ArrayTypeRef> results) const;
+  void check_result_types(const std::vector<std::vector<Buffer>>& buffers,
                           std::span<const ArrayTypeRef> results) const;
 
   std::shared_ptr<const Client> client_;

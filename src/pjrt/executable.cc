@@ -1,0 +1,315 @@
+#include "pjrt/executable.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "pjrt/api.h"
+
+namespace mt::pjrt {
+namespace {
+
+PJRT_LoadedExecutable* compile_program(const Client& client, std::string_view program,
+                                       const std::string& options) {
+  std::string code(program);  // the C struct wants a pointer to non-const
+  PJRT_Program text{};
+  text.struct_size = PJRT_Program_STRUCT_SIZE;
+  text.code = code.data();
+  text.code_size = code.size();
+  text.format = "mlir";
+  text.format_size = 4;
+  PJRT_Client_Compile_Args args{};
+  args.client = client.raw();
+  args.program = &text;
+  args.compile_options = options.data();
+  args.compile_options_size = options.size();
+  call(client.api(), args);
+  return args.executable;
+}
+
+bool contains(std::span<const int64_t> list, int64_t value) {
+  return std::find(list.begin(), list.end(), value) != list.end();
+}
+
+void check_arguments(std::span<Array* const> arguments, std::span<const int64_t> donated,
+                     int64_t devices) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto have = static_cast<int64_t>(arguments[i]->buffers().size());
+    if (have != devices) {
+      throw fail(ErrorKind::kDevice, "argument {} lies on {} devices, the program runs on {}", i,
+                 have, devices);
+    }
+  }
+  for (const int64_t i : donated) {
+    MT_CHECK(i >= 0 && i < static_cast<int64_t>(arguments.size()));
+    const Array* array = arguments[static_cast<size_t>(i)];
+    if (std::count(arguments.begin(), arguments.end(), array) > 1) {
+      throw fail(ErrorKind::kDevice, "argument {} is donated and passed more than once", i);
+    }
+  }
+}
+
+// [device][argument], in one block.
+std::vector<PJRT_Buffer*> argument_table(std::span<Array* const> arguments, size_t devices) {
+  std::vector<PJRT_Buffer*> table(devices * arguments.size());
+  for (size_t a = 0; a < arguments.size(); ++a) {
+    const std::vector<Buffer>& buffers = arguments[a]->buffers();
+    for (size_t d = 0; d < devices; ++d) table[d * arguments.size() + a] = buffers[d].raw();
+  }
+  return table;
+}
+
+std::vector<int64_t> others(size_t count, std::span<const int64_t> donated) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
+    if (!contains(donated, i)) out.push_back(i);
+  }
+  return out;
+}
+
+}  // namespace
+
+Executable Executable::compile(std::shared_ptr<const Client> client, std::string_view program,
+                               const CompileOptions& options, CompileCache* cache) {
+  Hash128 key;
+  if (cache != nullptr) {
+    key = cache->key(*client, program, options);
+    if (const auto bytes = cache->load(key)) {
+      try {
+        Executable loaded = deserialize(client, *bytes);
+        loaded.from_cache_ = true;
+        return loaded;
+      } catch (const Error&) {
+        // Whatever the plugin dislikes about the entry: compile, and overwrite it.
+      }
+    }
+  }
+  PJRT_LoadedExecutable* raw = compile_program(*client, program, pjrt::serialize(options));
+  Executable compiled(std::move(client), raw);
+  if (cache != nullptr) {
+    try {
+      cache->store(key, compiled.serialize());
+    } catch (const Error&) {
+      // A plugin that can't serialise this program still runs it.
+    }
+  }
+  return compiled;
+}
+
+Executable Executable::deserialize(std::shared_ptr<const Client> client, std::string_view bytes) {
+  PJRT_Executable_DeserializeAndLoad_Args args{};
+  args.client = client->raw();
+  args.serialized_executable = bytes.data();
+  args.serialized_executable_size = bytes.size();
+  call(client->api(), args);
+  return Executable(std::move(client), args.loaded_executable);
+}
+
+Executable::Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded)
+    : client_(std::move(client)), loaded_(loaded) {
+  try {
+    PJRT_LoadedExecutable_GetExecutable_Args get{};
+    get.loaded_executable = loaded_;
+    call(client_->api(), get);
+    executable_ = get.executable;
+    PJRT_Executable_NumPartitions_Args partitions{};
+    partitions.executable = executable_;
+    call(client_->api(), partitions);
+    num_partitions_ = static_cast<int64_t>(partitions.num_partitions);
+    PJRT_Executable_NumOutputs_Args outputs{};
+    outputs.executable = executable_;
+    call(client_->api(), outputs);
+    num_outputs_ = static_cast<int64_t>(outputs.num_outputs);
+  } catch (...) {
+    destroy();
+    throw;
+  }
+}
+
+Executable::~Executable() { destroy(); }
+
+Executable::Executable(Executable&& other) noexcept
+    : client_(std::move(other.client_)),
+      loaded_(std::exchange(other.loaded_, nullptr)),
+      executable_(std::exchange(other.executable_, nullptr)),
+      num_partitions_(other.num_partitions_),
+      num_outputs_(other.num_outputs_),
+      from_cache_(other.from_cache_) {}
+
+Executable& Executable::operator=(Executable&& other) noexcept {
+  if (this != &other) {
+    destroy();
+    client_ = std::move(other.client_);
+    loaded_ = std::exchange(other.loaded_, nullptr);
+    executable_ = std::exchange(other.executable_, nullptr);
+    num_partitions_ = other.num_partitions_;
+    num_outputs_ = other.num_outputs_;
+    from_cache_ = other.from_cache_;
+  }
+  return *this;
+}
+
+void Executable::destroy() noexcept {
+  if (executable_ != nullptr) {
+    PJRT_Executable_Destroy_Args args{};
+    args.executable = std::exchange(executable_, nullptr);
+    call_quietly(client_->api(), args);
+  }
+  if (loaded_ != nullptr) {
+    PJRT_LoadedExecutable_Destroy_Args args{};
+    args.executable = std::exchange(loaded_, nullptr);
+    call_quietly(client_->api(), args);
+  }
+}
+
+std::vector<Array> Executable::execute(std::span<Array* const> arguments,
+                                       std::span<const ArrayTypeRef> results,
+                                       std::span<const int64_t> donated) const {
+  check_arguments(arguments, donated, num_partitions_);
+  check_results(results);
+  const auto devices = static_cast<size_t>(num_partitions_);
+  const auto outputs = static_cast<size_t>(num_outputs_);
+  const std::vector<PJRT_Buffer*> in = argument_table(arguments, devices);
+  std::vector<PJRT_Buffer*> out(devices * outputs, nullptr);
+  start(in, out, others(arguments.size(), donated), arguments, donated);
+
+  std::vector<std::vector<Buffer>> buffers(outputs);
+  for (size_t r = 0; r < outputs; ++r) {
+    for (size_t d = 0; d < devices; ++d) buffers[r].emplace_back(client_, out[d * outputs + r]);
+  }
+  check_result_types(buffers, results);
+  std::vector<Array> arrays;
+  arrays.reserve(outputs);
+  for (size_t r = 0; r < outputs; ++r) {
+    arrays.emplace_back(client_, results[r], std::move(buffers[r]));
+  }
+  return arrays;
+}
+
+void Executable::start(const std::vector<PJRT_Buffer*>& in, std::vector<PJRT_Buffer*>& out,
+                       const std::vector<int64_t>& kept, std::span<Array* const> arguments,
+                       std::span<const int64_t> donated) const {
+  const auto devices = static_cast<size_t>(num_partitions_);
+  std::vector<PJRT_Buffer* const*> in_lists;
+  std::vector<PJRT_Buffer**> out_lists;
+  for (size_t d = 0; d < devices; ++d) {
+    in_lists.push_back(in.data() + d * arguments.size());
+    out_lists.push_back(out.data() + d * static_cast<size_t>(num_outputs_));
+  }
+  PJRT_ExecuteOptions options{};
+  options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
+  options.non_donatable_input_indices = kept.data();
+  options.num_non_donatable_input_indices = kept.size();
+  // Results carry the run's errors; a program without results is waited for instead.
+  std::vector<PJRT_Event*> raw_events(num_outputs_ == 0 ? devices : 0, nullptr);
+  PJRT_LoadedExecutable_Execute_Args args{};
+  args.executable = loaded_;
+  args.options = &options;
+  args.argument_lists = in_lists.data();
+  args.num_devices = devices;
+  args.num_args = arguments.size();
+  args.output_lists = out_lists.data();
+  args.device_complete_events = raw_events.empty() ? nullptr : raw_events.data();
+  PJRT_Error* error = try_call(client_->api(), args);
+  for (const int64_t i : donated) arguments[static_cast<size_t>(i)]->consume();
+  if (error != nullptr) throw take_error(client_->api(), error, "running a program");
+  std::vector<Event> events;
+  for (PJRT_Event* event : raw_events) events.emplace_back(client_, event);
+  for (const Event& event : events) event.await();
+}
+
+void Executable::check_results(std::span<const ArrayTypeRef> results) const {
+  if (static_cast<int64_t>(results.size()) != num_outputs_) {
+    throw fail(ErrorKind::kDevice, "{} result types given, the program has {} results",
+               results.size(), num_outputs_);
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    const int64_t devices = results[i]->mesh.device_count();
+    if (devices == num_partitions_) continue;
+    throw fail(ErrorKind::kDevice, "result {} was to lie on {} devices, the program runs on {}", i,
+               devices, num_partitions_);
+  }
+}
+
+// The buffers say what the program really makes; once is enough for one set of types, but the
+// look is cheap beside a run.
+void Executable::check_result_types(const std::vector<std::vector<Buffer>>& buffers,
+                                    std::span<const ArrayTypeRef> results) const {
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Buffer& buffer = buffers[i].front();
+    const Shape expected = results[i]->shard_shape();
+    const Shape shape = buffer.shape();
+    const DType dtype = buffer.dtype();
+    if (shape == expected && dtype == results[i]->dtype) continue;
+    throw fail(ErrorKind::kDevice, "result {} is {}{} on a device, expected {}{}", i, name(dtype),
+               to_string(shape), name(results[i]->dtype), to_string(expected));
+  }
+}
+
+ProgramMemory Executable::memory_stats() const {
+  PJRT_Executable_GetCompiledMemoryStats_Args args{};
+  args.executable = executable_;
+  call(client_->api(), args);
+  ProgramMemory out;
+  out.arguments = args.argument_size_in_bytes;
+  out.outputs = args.output_size_in_bytes;
+  out.aliased = args.alias_size_in_bytes;
+  out.temporaries = args.temp_size_in_bytes;
+  out.code = args.generated_code_size_in_bytes;
+  out.host_temporaries = args.host_temp_size_in_bytes;
+  out.peak = args.peak_memory_in_bytes;
+  return out;
+}
+
+std::map<std::string, double> Executable::cost_analysis() const {
+  PJRT_Executable_GetCostAnalysis_Args args{};
+  args.executable = executable_;
+  call(client_->api(), args);
+  std::map<std::string, double> out;
+  for (size_t i = 0; i < args.num_properties; ++i) {
+    const PJRT_NamedValue& property = args.properties[i];
+    const std::string key(property.name, property.name_size);
+    if (property.type == PJRT_NamedValue_kFloat) {
+      out[key] = static_cast<double>(property.float_value);
+    } else if (property.type == PJRT_NamedValue_kInt64) {
+      out[key] = static_cast<double>(property.int64_value);
+    }
+  }
+  return out;
+}
+
+OptimizedProgram Executable::optimized_program() const {
+  PJRT_Program program{};
+  program.struct_size = PJRT_Program_STRUCT_SIZE;
+  PJRT_Executable_OptimizedProgram_Args args{};
+  args.executable = executable_;
+  args.program = &program;
+  call(client_->api(), args);  // asks for the size
+  OptimizedProgram out;
+  out.bytes.resize(program.code_size);
+  program.code = out.bytes.data();
+  call(client_->api(), args);
+  out.format.assign(program.format, program.format_size);
+  return out;
+}
+
+std::string Executable::serialize() const {
+  PJRT_Executable_Serialize_Args args{};
+  args.executable = executable_;
+  call(client_->api(), args);
+  std::string out(args.serialized_bytes, args.serialized_bytes_size);
+  args.serialized_executable_deleter(args.serialized_executable);
+  return out;
+}
+
+std::string Executable::fingerprint() const {
+  PJRT_Executable_Fingerprint_Args args{};
+  args.executable = executable_;
+  if (!has<PJRT_Executable_Fingerprint_Args>(client_->api())) return "";
+  if (PJRT_Error* error = try_call(client_->api(), args)) {
+    take_error(client_->api(), error, "");  // not implemented here
+    return "";
+  }
+  return std::string(args.executable_fingerprint, args.executable_fingerprint_size);
+}
+
+}  // namespace mt::pjrt
