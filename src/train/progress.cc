@@ -100,7 +100,7 @@ std::string render_progress(const ProgressState& state, int width, bool color) {
     tail += part;
   }
   room -= static_cast<int>(tail.size());
-  if (room < kNarrowestBar) return head + tail;
+  if (room < kNarrowestBar) return head + tail.substr(tail.empty() ? 0 : 1);
   const std::string drawn = bar(fraction, std::min(room, kWidestBar));
   return head + (color ? "\x1b[32m" + drawn + "\x1b[0m" : drawn) + tail;
 }
