@@ -18,11 +18,11 @@ struct Batch {
   Tensor inputs;
   Tensor targets;
   Tensor inputs_position;
-  Tensor targets_position;      // inputs_position + 1
+  Tensor targets_position;  // inputs_position + 1
   Tensor inputs_segmentation;
   Tensor targets_segmentation;
-  int64_t rows = 0;             // rows with data; fewer than B only in the last batch
-  int64_t target_count = 0;     // positions with targets_segmentation != 0
+  int64_t rows = 0;          // rows with data; fewer than B only in the last batch
+  int64_t target_count = 0;  // positions with targets_segmentation != 0
 };
 
 // MaxText's batch sizes. per_device_batch_size < 1 loads one row a device and trains on
@@ -40,8 +40,8 @@ BatchSizes global_batch_sizes(int64_t devices, double per_device_batch_size,
 Batch synthetic_batch(int64_t rows, int64_t length, int64_t vocab_size, uint64_t seed = 0);
 
 struct BatcherOptions {
-  int64_t rows = 1;      // B
-  int64_t length = 1;    // S
+  int64_t rows = 1;    // B
+  int64_t length = 1;  // S
   bool packing = true;
   bool add_bos = true;
   bool add_eos = true;

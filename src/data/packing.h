@@ -1,7 +1,8 @@
 // Documents -> rows of S positions, each input with its next token as target.
 //
 // A document of n tokens gives n-1 positions (input t[i], target t[i+1]); nothing is lost:
-//  * n-1 <= S: one segment. With packing it goes into the open row if there is room, else the row is
+//  * n-1 <= S: one segment. With packing it goes into the open row if there is room, else the row
+//  is
 //    closed (padded) and the next one opened. Without packing each document has its own row.
 //  * longer: flows over as many rows as it needs, one segment in each (with packing it begins right
 //    where the open row ends). MaxText cuts such a document off instead.
@@ -44,7 +45,7 @@ class Packer final {
   void restore(const Json& state);
 
  private:
-  void place(size_t count);       // moves count pending transitions into the open row
+  void place(size_t count);  // moves count pending transitions into the open row
   void place_document_end();
   void close_row();
 

@@ -35,14 +35,14 @@ struct TextSourceOptions {
   // .jsonl in them, recursively, sorted). *.jsonl: a JSON object a line, blank lines skipped.
   // Anything else is plain text.
   std::string paths;
-  std::string text_field = "text";   // of a JSON line
+  std::string text_field = "text";  // of a JSON line
   // Plain text: a line that is exactly this ends a document ("%" for fortune files); empty: the
   // file is one document. A blank line never ends one, so a book keeps its context.
   std::string document_separator;
-  int64_t num_epoch = 1;             // -1: for ever
-  bool shuffle = false;              // documents, in a new order each epoch
+  int64_t num_epoch = 1;  // -1: for ever
+  bool shuffle = false;   // documents, in a new order each epoch
   uint64_t shuffle_seed = 0;
-  int64_t part_bytes = 64 * 1024;    // longest part of a document handed out
+  int64_t part_bytes = 64 * 1024;  // longest part of a document handed out
 };
 
 // Reads the files once to index where documents begin (32 bytes of memory each), then a document

@@ -4,7 +4,8 @@
 //
 // What text means:
 //  * No dummy prefix and no trimming: " hello" and "hello" differ; decode(encode(x)) == x for every
-//    valid UTF-8 text without U+2581. U+2581 is SentencePiece's mark for a space: it decodes to one.
+//    valid UTF-8 text without U+2581. U+2581 is SentencePiece's mark for a space: it decodes to
+//    one.
 //  * Characters without a piece become byte pieces <0xNN>, never <unk>; NUL is <0x00>.
 //  * Control pieces (<bos>, <eos>, <pad>) are never read from text: a literal "<bos>" gives three
 //    ordinary pieces, so that add_bos puts the only BOS there. User-defined pieces
