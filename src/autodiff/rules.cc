@@ -225,6 +225,12 @@ Out reduce_extremum(In in) {
 
 // --- structure
 Out pass_all(In in) { return in.cotangents; }
+// A name of two operands has the second's value and the first's gradient (ir/graph.h).
+Out tag(In in) {
+  Out out(in.operands.size());
+  out[0] = ct(in);
+  return out;
+}
 Out sharding_constraint(In in) {
   return {ir::sharding_constraint(ct(in), std::get<ir::Spec>(in.node().attributes).spec)};
 }
@@ -258,7 +264,7 @@ constexpr std::array<RuleRow, ir::kOpCount> kTable{{
     rule(OpKind::kScatterAddRows, scatter_add_rows),
     rule(OpKind::kDotGeneral, dot_general), rule(OpKind::kReduceSum, reduce_sum),
     rule(OpKind::kReduceMax, reduce_extremum), rule(OpKind::kReduceMin, reduce_extremum),
-    rule(OpKind::kName, pass_all), rule(OpKind::kBarrier, pass_all),
+    rule(OpKind::kName, tag), rule(OpKind::kBarrier, pass_all),
     rule(OpKind::kShardingConstraint, sharding_constraint),
     refuse(OpKind::kCustomCall, "a custom call has no gradient of its own; wrap it in custom_vjp"),
     refuse(OpKind::kWhile, "a while loop has no reverse mode; use scan, or wrap it in custom_vjp"),

@@ -40,6 +40,12 @@ void clone_node(const Graph& from, const Node& node, Graph& to, Values& map) {
   for (size_t i = 0; i < results.size(); ++i) map[static_cast<size_t>(node.results[i])] = results[i];
 }
 
+// What a node's value depends on: a name of two operands has the second's value.
+std::vector<int32_t> used_operands(const Node& node) {
+  if (node.kind == OpKind::kName && node.operands.size() == 2) return {node.operands[1]};
+  return node.operands;
+}
+
 // The joint graph of a scan's body and its backward pass, and how it is cut.
 class ScanVjp {
  public:
@@ -135,11 +141,11 @@ class ScanVjp {
     }
     for (size_t i = joint_.nodes().size(); i-- > forward_nodes_;) {
       if (!live_[i]) continue;
-      for (const int32_t id : joint_.nodes()[i].operands) live_[node_of(id)] = true;
+      for (const int32_t id : used_operands(joint_.nodes()[i])) live_[node_of(id)] = true;
     }
     for (size_t i = forward_nodes_; i < joint_.nodes().size(); ++i) {
       if (!live_[i]) continue;
-      for (const int32_t id : joint_.nodes()[i].operands) need(id);
+      for (const int32_t id : used_operands(joint_.nodes()[i])) need(id);
     }
   }
 
@@ -220,7 +226,12 @@ class ScanVjp {
       const int32_t first = node.results[0];
       const bool again = i < forward_nodes_ && needed_.count(first) != 0 &&
                          !map[static_cast<size_t>(first)];
-      if (again || (i >= forward_nodes_ && live_[i])) clone_node(joint_, node, body, map);
+      if (!again && !(i >= forward_nodes_ && live_[i])) continue;
+      if (node.kind == OpKind::kName) {
+        map[static_cast<size_t>(first)] = map[static_cast<size_t>(used_operands(node)[0])];
+      } else {
+        clone_node(joint_, node, body, map);
+      }
     }
   }
 
@@ -301,8 +312,6 @@ Values remat_rule(const RuleInput& in) {
       extended->outputs.push_back(copies[static_cast<size_t>(node.results[0])]);
       const Value kept = in.graph.add_result(static_cast<int32_t>(in.node_index),
                                              body->type_of(node.results[0]));
-      // Both the tagged value and what was tagged: a kernel's saved output must not be redone.
-      substitutions[static_cast<size_t>(node.results[0])] = kept;
       substitutions[static_cast<size_t>(node.operands[0])] = kept;
     }
     in.graph.nodes()[in.node_index].regions = {extended};

@@ -41,7 +41,14 @@ class Sweep {
  public:
   Sweep(Graph& graph, size_t first_node, const std::vector<Value>& wrt)
       : graph_(graph), first_(first_node), active_(active_values(graph, first_node, wrt)),
-        cotangent_(graph.value_count()) {}
+        cotangent_(graph.value_count()), stand_in_(graph.value_count(), -1) {
+    for (size_t i = first_; i < graph_.nodes().size(); ++i) {
+      const Node& node = graph_.nodes()[i];
+      if (node.kind == OpKind::kName && node.operands.size() == 2) {
+        stand_in_[static_cast<size_t>(node.operands[0])] = node.results[0];
+      }
+    }
+  }
 
   void seed(Value output, Value cotangent) {
     if (cotangent && active_[static_cast<size_t>(output.id)]) add(output.id, cotangent);
@@ -67,7 +74,8 @@ class Sweep {
     RuleInput in{graph_, index, {}, {}, {}, {}};
     bool flows = false;
     for (const int32_t id : node.results) {
-      in.results.push_back(graph_.value(id));
+      const int32_t saved = stand_in_[static_cast<size_t>(id)];
+      in.results.push_back(graph_.value(saved >= 0 ? saved : id));
       in.cotangents.push_back(cotangent_[static_cast<size_t>(id)]);
       flows = flows || in.cotangents.back();
     }
@@ -98,6 +106,7 @@ class Sweep {
   size_t first_;
   std::vector<bool> active_;
   std::vector<Value> cotangent_;
+  std::vector<int32_t> stand_in_;  // the saved value that rules use in place of a recomputed one
 };
 
 }  // namespace

@@ -111,7 +111,9 @@ std::vector<Value> inline_graph(const Graph& body, Graph& destination,
   }
   const auto substitute = [&](int32_t id) {
     const auto i = static_cast<size_t>(id);
-    if (i < substitutions.size() && substitutions[i]) map[i] = substitutions[i];
+    if (i >= substitutions.size() || !substitutions[i]) return;
+    map[i] = destination.add(OpKind::kName, {map[i], substitutions[i]}, Label{"saved"},
+                             {substitutions[i].type()})[0];
   };
   for (const Node& node : body.nodes()) {
     if (node.kind == OpKind::kParameter) {

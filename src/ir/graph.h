@@ -115,7 +115,8 @@ class Scope {
 Graph& graph_of(const std::vector<Value>& values);
 
 // Clones `body` into `destination`, its parameters replaced by `arguments`; returns its outputs.
-// `substitutions[value id of body]`, where set, replaces that value.
+// `substitutions[value id of body]`, where set, replaces that value: users see a name node of two
+// operands {clone, substitute} whose value is the substitute and whose gradient goes to the clone.
 std::vector<Value> inline_graph(const Graph& body, Graph& destination,
                                 const std::vector<Value>& arguments,
                                 const std::vector<Value>& substitutions = {});

@@ -40,7 +40,7 @@ class Rebuilder {
 
  private:
   std::vector<Value> inlined(const Node& node, const std::vector<Value>& operands) {
-    if (node.kind == OpKind::kName) return operands;
+    if (node.kind == OpKind::kName) return {operands.back()};
     const Graph& body = *node.regions[0];
     std::vector<Value> map(body.value_count());
     for (size_t i = 0; i < operands.size(); ++i) {
