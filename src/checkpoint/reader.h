@@ -29,7 +29,7 @@ class TensorReader {
   virtual const std::vector<std::string>& names() const = 0;           // in the file's order
   virtual const TensorInfo* find(std::string_view name) const = 0;     // nullptr if absent
 
-  // The whole tensor, owned. Throws kIo if absent, or if the file has been cut meanwhile.
+  // The whole tensor. Throws kIo if absent, or if the file has been cut meanwhile.
   virtual Tensor read(std::string_view name) const = 0;
 
   // Elements [first, first + out.size()) of a float tensor (row-major order) as float32, without
@@ -40,8 +40,8 @@ class TensorReader {
   const TensorInfo& info(std::string_view name) const;  // throws kIo naming the tensor if absent
 };
 
-// A .gguf file, a .safetensors file, or a folder with model.safetensors.index.json (the index is
-// the truth) or one *.safetensors file. Everything is checked before this returns.
+// A GGUF file, a safetensors file, or a folder (open_safetensors_folder). Headers are checked whole
+// before this returns.
 std::unique_ptr<TensorReader> open(const std::string& path);
 
 }  // namespace mt::checkpoint

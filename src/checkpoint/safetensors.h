@@ -32,7 +32,8 @@ SafetensorsHeader parse_safetensors(const ByteSource& source);
 // One file.
 std::unique_ptr<TensorReader> open_safetensors(const std::string& path);
 std::unique_ptr<TensorReader> open_safetensors(const ByteSource& source);
-// A folder: the shards that model.safetensors.index.json names, or else its only *.safetensors.
+// A folder: the shards that model.safetensors.index.json names (it is the truth: other files are
+// ignored, a missing one is an error), or model.safetensors, or the only *.safetensors there.
 std::unique_ptr<TensorReader> open_safetensors_folder(const std::string& path);
 
 // Writes atomically, one tensor after the other, in the order given.
