@@ -31,6 +31,7 @@ mt_room(train base sharding ir autodiff pjrt config kernels nnx layers checkpoin
 mt_room(commands train)
 
 target_link_libraries(mt_base PUBLIC nlohmann_json::nlohmann_json)
+target_compile_definitions(mt_commands PUBLIC MT_VERSION="${PROJECT_VERSION}")
 foreach(pair "config|yaml-cpp" "data|PkgConfig::sentencepiece")
   string(REPLACE "|" ";" pair ${pair})
   list(GET pair 0 room)
