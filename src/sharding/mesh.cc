@@ -66,9 +66,10 @@ Shape shard_shape(const Mesh& mesh, const PartitionSpec& spec, const Shape& shap
   for (size_t i = 0; i < shape.size(); ++i) {
     const int64_t n = pieces(mesh, spec, i);
     if (shape[i] % n != 0) {
-      throw fail(ErrorKind::kConfig,
-                 "dimension {} of shape {} (size {}) is not divisible by the {} devices of mesh axis {}",
-                 i, mt::to_string(shape), shape[i], n, fmt::join(spec.dims[i], "*"));
+      throw fail(
+          ErrorKind::kConfig,
+          "dimension {} of shape {} (size {}) is not divisible by the {} devices of mesh axis {}",
+          i, mt::to_string(shape), shape[i], n, fmt::join(spec.dims[i], "*"));
     }
     out[i] = shape[i] / n;
   }

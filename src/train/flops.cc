@@ -13,7 +13,8 @@ constexpr double kForwardAndBackward = 3;  // a backward pass costs two forward 
 StepFlops step_flops(const models::gemma3::Gemma3Config& model, double per_device_batch_size,
                      int64_t max_target_length, int64_t gradient_accumulation_steps) {
   const auto d = static_cast<double>(model.emb_dim), f = static_cast<double>(model.mlp_dim);
-  const auto n = static_cast<double>(model.num_query_heads), h = static_cast<double>(model.head_dim);
+  const auto n = static_cast<double>(model.num_query_heads),
+             h = static_cast<double>(model.head_dim);
   const auto k = static_cast<double>(model.num_kv_heads), v = static_cast<double>(model.vocab_size);
   const auto layers = static_cast<double>(model.num_decoder_layers);
   const auto length = static_cast<double>(max_target_length);

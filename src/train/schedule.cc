@@ -14,8 +14,7 @@ float warmup_rate(float peak, int64_t step, int64_t steps) {
 }
 
 float cosine_rate(double peak, double last, int64_t step, int64_t steps) {
-  const float done =
-      steps > 1 ? static_cast<float>(step) / static_cast<float>(steps - 1) : 1.0F;
+  const float done = steps > 1 ? static_cast<float>(step) / static_cast<float>(steps - 1) : 1.0F;
   const float a = 0.5F * (std::cos(std::numbers::pi_v<float> * done) + 1.0F);
   return static_cast<float>(peak) * a + static_cast<float>(last) * (1.0F - a);
 }

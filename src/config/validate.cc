@@ -1,0 +1,60 @@
+#include "config/validate.h"
+
+#include <cmath>
+
+#include "base/error.h"
+
+namespace mt::config {
+namespace {
+
+void validate_model(const Config& config) {
+  const int64_t head_dim = config.integer("head_dim");
+  if (head_dim % 2 != 0) {
+    throw fail(ErrorKind::kConfig, "head_dim={}: must be even (rotary embedding turns pairs)",
+               head_dim);
+  }
+  const int64_t heads = config.integer("num_query_heads");
+  const int64_t kv_heads = config.integer("num_kv_heads");
+  if (heads % kv_heads != 0) {
+    throw fail(ErrorKind::kConfig,
+               "base_num_query_heads={} is not a multiple of base_num_kv_heads={}",
+               config.integer("base_num_query_heads"), config.integer("base_num_kv_heads"));
+  }
+  if (config.integer("local_rope_max_timescale") < 1) {
+    throw fail(ErrorKind::kConfig, "local_rope_max_timescale={}: must be -1 or at least 1",
+               config.integer("local_rope_max_timescale"));
+  }
+}
+
+void validate_training(const Config& config) {
+  if (config.integer("learning_rate_schedule_steps") < 1) {
+    throw fail(ErrorKind::kConfig, "learning_rate_schedule_steps={}: must be -1 or at least 1",
+               config.integer("learning_rate_schedule_steps"));
+  }
+  const int64_t tiles = config.integer("num_vocab_tiling");
+  const double tokens = config.number("per_device_batch_size") * config.number("max_target_length");
+  if (std::fmod(tokens, static_cast<double>(tiles)) != 0) {
+    throw fail(ErrorKind::kConfig,
+               "num_vocab_tiling={} doesn't divide the {} tokens of a device's batch "
+               "(per_device_batch_size={} * max_target_length={})",
+               tiles, tokens, config.number("per_device_batch_size"),
+               config.integer("max_target_length"));
+  }
+}
+
+void validate_data(const Config& config) {
+  if (config.text("dataset_type") == "text" && config.text("dataset_path").empty()) {
+    throw fail(ErrorKind::kConfig, "dataset_type=text needs dataset_path=FILE or FOLDER");
+  }
+}
+
+}  // namespace
+
+void validate(const Config& config) {
+  validate_model(config);
+  validate_training(config);
+  validate_data(config);
+  sharding::required_devices(config.parallelism());  // throws if the sizes make no mesh
+}
+
+}  // namespace mt::config
