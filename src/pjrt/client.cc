@@ -109,6 +109,7 @@ void Client::read_devices() {
 
 Client::~Client() {
   if (client_ == nullptr) return;
+  finish_running();
   PJRT_Client_Destroy_Args args{};
   args.client = client_;
   call_quietly(api(), args);
@@ -127,6 +128,24 @@ std::optional<DeviceMemory> Client::memory_stats(size_t device) const {
   if (args.peak_bytes_in_use_is_set) out.peak = args.peak_bytes_in_use;
   if (args.bytes_limit_is_set) out.limit = args.bytes_limit;
   return out;
+}
+
+void Client::finish_running() const {
+  for (PJRT_Event* event : running_) {
+    PJRT_Event_Await_Args await{};
+    await.event = event;
+    call_quietly(api(), await);  // the run's results carry its error
+    PJRT_Event_Destroy_Args destroy{};
+    destroy.event = event;
+    call_quietly(api(), destroy);
+  }
+  running_.clear();
+}
+
+void Client::launch_in_turn(const std::function<std::vector<PJRT_Event*>()>& launch) const {
+  const std::lock_guard<std::mutex> lock(launch_mutex_);
+  if (is_cpu()) finish_running();
+  running_ = launch();
 }
 
 PJRT_Device* Client::raw_device(size_t device) const {

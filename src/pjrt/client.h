@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <variant>
@@ -13,6 +15,7 @@
 
 struct PJRT_Client;
 struct PJRT_Device;
+struct PJRT_Event;
 
 namespace mt::pjrt {
 
@@ -60,16 +63,24 @@ class Client : public std::enable_shared_from_this<Client> {
   const PJRT_Api& api() const { return plugin_->api(); }
   PJRT_Client* raw() const { return client_; }
   PJRT_Device* raw_device(size_t device) const;
+  // Starts a run over several devices: `launch` does it and, on CPU, returns the run's completion
+  // events. One at a time, so that all devices see the same order. On CPU the run before must also have
+  // finished: a device waits for its peers in a collective by blocking one of as many threads as
+  // there are devices, and two runs under way can block them all, for ever.
+  void launch_in_turn(const std::function<std::vector<PJRT_Event*>()>& launch) const;
 
  private:
   Client() = default;
   void read_devices();
+  void finish_running() const;
   std::shared_ptr<const Plugin> plugin_;
   PJRT_Client* client_ = nullptr;
   std::vector<PJRT_Device*> raw_devices_;
   std::vector<DeviceInfo> devices_;
   std::string platform_name_;
   std::string platform_version_;
+  mutable std::mutex launch_mutex_;
+  mutable std::vector<PJRT_Event*> running_;  // guarded by launch_mutex_
 };
 
 }  // namespace mt::pjrt

@@ -26,12 +26,17 @@ PJRT_LoadedExecutable* compile_program(const Client& client, std::string_view pr
   return args.executable;
 }
 
-bool contains(std::span<const int64_t> list, int64_t value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
+// XLA's CPU collectives end the process when a device waits 40 s for its peers. With more devices
+// than cores, and big programs, one may well be that much behind.
+CompileOptions with_defaults(const Client& client, CompileOptions options) {
+  if (client.is_cpu() && options.num_partitions > 1) {
+    options.xla.emplace("xla_cpu_collective_call_warn_stuck_timeout_seconds", int64_t{120});
+    options.xla.emplace("xla_cpu_collective_call_terminate_timeout_seconds", int64_t{1800});
+  }
+  return options;
 }
 
-void check_arguments(std::span<Array* const> arguments, std::span<const int64_t> donated,
-                     int64_t devices) {
+void check_arguments(std::span<Array* const> arguments, int64_t devices) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto have = static_cast<int64_t>(arguments[i]->buffers().size());
     if (have != devices) {
@@ -39,10 +44,17 @@ void check_arguments(std::span<Array* const> arguments, std::span<const int64_t>
                  have, devices);
     }
   }
+}
+
+// A donated array is gone afterwards, so it may be passed once only.
+void check_donated(std::span<Array* const> arguments, std::span<const int64_t> donated) {
+  std::vector<const Array*> sorted(arguments.begin(), arguments.end());
+  std::sort(sorted.begin(), sorted.end());
   for (const int64_t i : donated) {
     MT_CHECK(i >= 0 && i < static_cast<int64_t>(arguments.size()));
     const Array* array = arguments[static_cast<size_t>(i)];
-    if (std::count(arguments.begin(), arguments.end(), array) > 1) {
+    const auto same = std::equal_range(sorted.begin(), sorted.end(), array);
+    if (same.second - same.first > 1) {
       throw fail(ErrorKind::kDevice, "argument {} is donated and passed more than once", i);
     }
   }
@@ -58,10 +70,13 @@ std::vector<PJRT_Buffer*> argument_table(std::span<Array* const> arguments, size
   return table;
 }
 
+// Positions that aren't donated.
 std::vector<int64_t> others(size_t count, std::span<const int64_t> donated) {
+  std::vector<char> is_donated(count, 0);
+  for (const int64_t i : donated) is_donated[static_cast<size_t>(i)] = 1;
   std::vector<int64_t> out;
-  for (int64_t i = 0; i < static_cast<int64_t>(count); ++i) {
-    if (!contains(donated, i)) out.push_back(i);
+  for (size_t i = 0; i < count; ++i) {
+    if (is_donated[i] == 0) out.push_back(static_cast<int64_t>(i));
   }
   return out;
 }
@@ -69,7 +84,8 @@ std::vector<int64_t> others(size_t count, std::span<const int64_t> donated) {
 }  // namespace
 
 Executable Executable::compile(std::shared_ptr<const Client> client, std::string_view program,
-                               const CompileOptions& options, CompileCache* cache) {
+                               const CompileOptions& given, CompileCache* cache) {
+  const CompileOptions options = with_defaults(*client, given);
   Hash128 key;
   if (cache != nullptr) {
     key = cache->key(*client, program, options);
@@ -164,13 +180,18 @@ void Executable::destroy() noexcept {
 std::vector<Array> Executable::execute(std::span<Array* const> arguments,
                                        std::span<const ArrayTypeRef> results,
                                        std::span<const int64_t> donated) const {
-  check_arguments(arguments, donated, num_partitions_);
+  check_arguments(arguments, num_partitions_);
+  if (!donated.empty()) check_donated(arguments, donated);
   check_results(results);
   const auto devices = static_cast<size_t>(num_partitions_);
   const auto outputs = static_cast<size_t>(num_outputs_);
   const std::vector<PJRT_Buffer*> in = argument_table(arguments, devices);
   std::vector<PJRT_Buffer*> out(devices * outputs, nullptr);
-  start(in, out, others(arguments.size(), donated), arguments, donated);
+  const std::vector<int64_t> kept = others(arguments.size(), donated);
+  // Whatever start does with them, afterwards the donated arrays are gone.
+  std::vector<std::vector<Buffer>> consumed;
+  for (const int64_t i : donated) consumed.push_back(arguments[static_cast<size_t>(i)]->consume());
+  start(in, out, kept);
 
   std::vector<std::vector<Buffer>> buffers(outputs);
   for (size_t r = 0; r < outputs; ++r) {
@@ -186,35 +207,41 @@ std::vector<Array> Executable::execute(std::span<Array* const> arguments,
 }
 
 void Executable::start(const std::vector<PJRT_Buffer*>& in, std::vector<PJRT_Buffer*>& out,
-                       const std::vector<int64_t>& kept, std::span<Array* const> arguments,
-                       std::span<const int64_t> donated) const {
+                       const std::vector<int64_t>& kept) const {
   const auto devices = static_cast<size_t>(num_partitions_);
+  const size_t arguments = in.size() / devices;
   std::vector<PJRT_Buffer* const*> in_lists;
   std::vector<PJRT_Buffer**> out_lists;
   for (size_t d = 0; d < devices; ++d) {
-    in_lists.push_back(in.data() + d * arguments.size());
+    in_lists.push_back(in.data() + d * arguments);
     out_lists.push_back(out.data() + d * static_cast<size_t>(num_outputs_));
   }
   PJRT_ExecuteOptions options{};
   options.struct_size = PJRT_ExecuteOptions_STRUCT_SIZE;
   options.non_donatable_input_indices = kept.data();
   options.num_non_donatable_input_indices = kept.size();
-  // Results carry the run's errors; a program without results is waited for instead.
-  std::vector<PJRT_Event*> raw_events(num_outputs_ == 0 ? devices : 0, nullptr);
   PJRT_LoadedExecutable_Execute_Args args{};
   args.executable = loaded_;
   args.options = &options;
   args.argument_lists = in_lists.data();
   args.num_devices = devices;
-  args.num_args = arguments.size();
+  args.num_args = arguments;
   args.output_lists = out_lists.data();
-  args.device_complete_events = raw_events.empty() ? nullptr : raw_events.data();
-  PJRT_Error* error = try_call(client_->api(), args);
-  for (const int64_t i : donated) arguments[static_cast<size_t>(i)]->consume();
-  if (error != nullptr) throw take_error(client_->api(), error, "running a program");
-  std::vector<Event> events;
-  for (PJRT_Event* event : raw_events) events.emplace_back(client_, event);
-  for (const Event& event : events) event.await();
+  const auto launch = [&](bool with_events) {
+    std::vector<PJRT_Event*> events(with_events ? devices : 0, nullptr);
+    args.device_complete_events = with_events ? events.data() : nullptr;
+    if (PJRT_Error* error = try_call(client_->api(), args)) {
+      throw take_error(client_->api(), error, "running a program");
+    }
+    return events;
+  };
+  if (devices > 1) {
+    client_->launch_in_turn([&] { return launch(client_->is_cpu()); });
+  } else if (num_outputs_ == 0) {  // nothing that would carry an error
+    Event(client_, launch(true)[0]).await();
+  } else {
+    launch(false);
+  }
 }
 
 void Executable::check_results(std::span<const ArrayTypeRef> results) const {
@@ -263,7 +290,11 @@ ProgramMemory Executable::memory_stats() const {
 std::map<std::string, double> Executable::cost_analysis() const {
   PJRT_Executable_GetCostAnalysis_Args args{};
   args.executable = executable_;
-  call(client_->api(), args);
+  if (!has<PJRT_Executable_GetCostAnalysis_Args>(client_->api())) return {};
+  if (PJRT_Error* error = try_call(client_->api(), args)) {
+    take_error(client_->api(), error, "");  // not implemented here
+    return {};
+  }
   std::map<std::string, double> out;
   for (size_t i = 0; i < args.num_properties; ++i) {
     const PJRT_NamedValue& property = args.properties[i];

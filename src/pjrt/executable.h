@@ -62,7 +62,8 @@ class Executable {
   int64_t num_outputs() const { return num_outputs_; }
   bool from_cache() const { return from_cache_; }
   ProgramMemory memory_stats() const;
-  std::map<std::string, double> cost_analysis() const;  // "flops", "bytes accessed", ...
+  // "flops", "bytes accessed", ...; empty if the plugin has no such thing (CPU).
+  std::map<std::string, double> cost_analysis() const;
   OptimizedProgram optimized_program() const;
   std::string serialize() const;
   std::string fingerprint() const;  // empty if the plugin has none
@@ -71,8 +72,7 @@ class Executable {
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
   void destroy() noexcept;
   void start(const std::vector<PJRT_Buffer*>& in, std::vector<PJRT_Buffer*>& out,
-             const std::vector<int64_t>& kept, std::span<Array* const> arguments,
-             std::span<const int64_t> donated) const;
+             const std::vector<int64_t>& kept) const;
   void check_results(std::span<const ArrayTypeRef> results) const;
   void check_result_types(const std::vector<std::vector<Buffer>>& buffers,
                           std::span<const ArrayTypeRef> results) const;

@@ -89,6 +89,8 @@ void check_regular(const std::string& path) {
 }
 
 const PJRT_Api* entry_point(const std::string& path) {
+  // Plugins log through absl: keep errors, drop notes about our options. The user's value wins.
+  ::setenv("TF_CPP_MIN_LOG_LEVEL", "2", 0);
   void* library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     throw fail(ErrorKind::kDevice, "{}: not a PJRT plugin that loads here: {}", path, ::dlerror());
