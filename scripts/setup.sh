@@ -159,6 +159,7 @@ main() {
   flock -n 9 || { say "another set-up is running; waiting for it" && flock 9; }
   install_packages
   fetch_all
+  scripts/get_tensorboard.sh
 }
 
 main "$@"

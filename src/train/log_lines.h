@@ -66,8 +66,8 @@ std::string system_information_lines(std::string_view plugin, std::string_view a
                                      std::string_view backend);
 
 // Python's formatting, on which the lines depend.
-std::string python_fixed(double value, int digits);   // f"{value:.3f}"
-std::string python_round2(double value);              // str(round(value, 2)): "22.7", "32.0"
-std::string python_percent(double value);             // f"{value:%}": "5.943179%"
+std::string python_fixed(double value, int digits);  // f"{value:.3f}"
+std::string python_round2(double value);             // str(round(value, 2)): "22.7", "32.0"
+std::string python_percent(double value);            // f"{value:%}": "5.943179%"
 
 }  // namespace mt::train

@@ -13,8 +13,8 @@ int64_t gib(double value) { return static_cast<int64_t>(value * kGiB); }
 
 // The expected lines are those of the run that MaxText's change #2439 was accepted on.
 TEST(LogLines, MemoryAnalysis) {
-  const CompiledMemory memory = {.output = gib(5.4), .temp = gib(25.3), .argument = gib(5.4),
-                                 .alias = gib(5.4)};
+  const CompiledMemory memory = {
+      .output = gib(5.4), .temp = gib(25.3), .argument = gib(5.4), .alias = gib(5.4)};
   EXPECT_EQ(memory_analysis_line(memory),
             "Total memory size: 30.7 GB, Output size: 5.4 GB, Temp size: 25.3 GB, Argument size: "
             "5.4 GB, Host temp size: 0.0 GB.");
@@ -22,8 +22,8 @@ TEST(LogLines, MemoryAnalysis) {
 
 // Figures of MaxText 0.2.5 compiled for four v5p chips: the donated state is counted once.
 TEST(LogLines, MemoryAnalysisCountsDonatedBytesOnce) {
-  CompiledMemory memory = {.output = 5823038624, .temp = 25415909376, .argument = 5823358976,
-                           .alias = 5823031296};
+  CompiledMemory memory = {
+      .output = 5823038624, .temp = 25415909376, .argument = 5823358976, .alias = 5823031296};
   EXPECT_EQ(memory.total(), 31239275680);
   EXPECT_EQ(memory_analysis_line(memory),
             "Total memory size: 29.1 GB, Output size: 5.4 GB, Temp size: 23.7 GB, Argument size: "

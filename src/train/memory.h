@@ -45,7 +45,7 @@ struct MemoryNeed {
 
 // The settings that a suggestion may change; only changes that would help are suggested.
 struct MemorySettings {
-  std::string model_name;                // no smaller one is suggested for "gemma3-270m" or ""
+  std::string model_name;  // no smaller one is suggested for "gemma3-270m" or ""
   std::string weight_dtype = "float32";
   std::string remat_policy = "full";
   std::string opt_type = "adamw";

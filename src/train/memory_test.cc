@@ -94,7 +94,8 @@ TEST(Memory, ControlGroupV2LimitsAndItsCacheIsFree) {
   root.put("/sys/fs/cgroup/job/step/memory.current", "1000\n");
   root.put("/sys/fs/cgroup/job/memory.max", "500000000\n");
   root.put("/sys/fs/cgroup/job/memory.current", "300000000\n");
-  root.put("/sys/fs/cgroup/job/memory.stat", "anon 9\ninactive_file 40000000\nactive_file 10000000\n");
+  root.put("/sys/fs/cgroup/job/memory.stat",
+           "anon 9\ninactive_file 40000000\nactive_file 10000000\n");
   EXPECT_EQ(available_memory(root.path()), 500000000 - 250000000);
 }
 
@@ -144,11 +145,11 @@ TEST(Memory, DeviceCheckIsPerDevice) {
                                    .opt_type = "sgd",
                                    .max_target_length = 128,
                                    .num_vocab_tiling = 8};
-  EXPECT_EQ(error_text(ErrorKind::kLimit,
-                       [&] { check_fits_device(gemma3_4b(), 8 * kGiB, settings); }),
-            "gemma3-4b needs 10.8 GB (parameters 3.6, optimizer 7.2) on each of 4 devices but 8.0 "
-            "GB of device memory is available, 2.8 GB too little: use more devices "
-            "(ici_fsdp_parallelism)");
+  EXPECT_EQ(
+      error_text(ErrorKind::kLimit, [&] { check_fits_device(gemma3_4b(), 8 * kGiB, settings); }),
+      "gemma3-4b needs 10.8 GB (parameters 3.6, optimizer 7.2) on each of 4 devices but 8.0 "
+      "GB of device memory is available, 2.8 GB too little: use more devices "
+      "(ici_fsdp_parallelism)");
 }
 
 TEST(Memory, WhatFitsPassesToTheByte) {

@@ -23,8 +23,7 @@ int open_metrics_file(const std::string& path) {
   const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC;
   const int fd = ::open(path.c_str(), flags | O_NONBLOCK, 0644);
   if (fd < 0) {
-    throw fail(ErrorKind::kIo, "metrics_file={}: can't be written: {}", path,
-               std::strerror(errno));
+    throw fail(ErrorKind::kIo, "metrics_file={}: can't be written: {}", path, std::strerror(errno));
   }
   ::fcntl(fd, F_SETFL, O_APPEND);
   return fd;

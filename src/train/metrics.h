@@ -71,8 +71,8 @@ class MetricsLogger final {
   bool file_failed_ = false;
 };
 
-// A line of metrics_file, without the newline: every scalar as a float, "step", "run_name". JSON has
-// no NaN or infinity: such a value is null.
+// A line of metrics_file, without the newline: every scalar as a float, "step", "run_name". JSON
+// has no NaN or infinity: such a value is null.
 std::string metrics_json(const Scalars& scalars, int64_t step, const std::string& run_name);
 
 }  // namespace mt::train

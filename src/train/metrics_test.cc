@@ -140,8 +140,9 @@ TEST_F(MetricsTest, FullDiskWarnsOnceAndTrainingGoesOn) {
   const std::string out = printed([&] {
     for (int i = 0; i < 3; ++i) logger.write_step(step8());
   });
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "warning: metrics_file=/dev/full: No space left on device: no more lines are written\n");
+  EXPECT_EQ(
+      testing::internal::GetCapturedStderr(),
+      "warning: metrics_file=/dev/full: No space left on device: no more lines are written\n");
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 3);
 }
 
@@ -169,10 +170,13 @@ TEST_F(MetricsTest, SetupTextAndEval) {
   MetricsOptions with_events = options();
   with_events.tensorboard_dir = folder_ + "/tb";
   MetricsLogger logger(with_events);
-  EXPECT_EQ(printed([&] { logger.write_setup(3880099328, {{"model_name", "gemma3-4b"}}); }),
+  EXPECT_EQ(printed([&] {
+              logger.write_setup(3880099328, {{"model_name", "gemma3-4b"}});
+            }),
             "number parameters: 3.880 billion\n");
-  EXPECT_EQ(printed([&] { logger.write_eval({.step = 9, .total_loss = 300, .total_weights = 128}); }),
-            "eval metrics after step: 9, loss=2.344, total_weights=128\n");
+  EXPECT_EQ(
+      printed([&] { logger.write_eval({.step = 9, .total_loss = 300, .total_weights = 128}); }),
+      "eval metrics after step: 9, loss=2.344, total_weights=128\n");
   logger.flush();
   const std::string bytes = event_bytes();
   for (const std::string& event :

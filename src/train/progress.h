@@ -14,8 +14,8 @@
 namespace mt::train {
 
 struct ProgressState {
-  int64_t done = 0;   // steps completed, counted from step 0
-  int64_t total = 0;  // the run's last step + 1
+  int64_t done = 0;             // steps completed, counted from step 0
+  int64_t total = 0;            // the run's last step + 1
   double seconds_per_step = 0;  // <= 0: not known yet
   double loss = 0;
 };
@@ -37,7 +37,7 @@ class ProgressBar final {
   bool visible() const { return visible_; }
 
  private:
-  void draw();   // both under the log's lock
+  void draw();  // both under the log's lock
   void clear();
 
   int fd_;

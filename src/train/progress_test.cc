@@ -69,8 +69,8 @@ Terminal on_terminal(unsigned short columns, Body body) {
   return terminal;
 }
 
-constexpr ProgressState kState = {.done = 12, .total = 100, .seconds_per_step = 1.23,
-                                  .loss = 12.574};
+constexpr ProgressState kState = {
+    .done = 12, .total = 100, .seconds_per_step = 1.23, .loss = 12.574};
 
 TEST(Progress, WholeLine) {
   EXPECT_EQ(render_progress(kState, 120, false),
@@ -98,12 +98,12 @@ TEST(Progress, ColorAddsNothingButColor) {
 TEST(Progress, StartEndAndOddNumbers) {
   EXPECT_EQ(render_progress({.done = 0, .total = 10}, 80, false),
             "step 0/10 [>                           ] 0%");
-  EXPECT_EQ(render_progress({.done = 10, .total = 10, .seconds_per_step = 0.02, .loss = 2}, 80,
-                            false),
-            "step 10/10 [==========================] 100%  loss 2.000  0 s left  50.0 steps/s");
-  EXPECT_NE(render_progress({.done = 1, .total = 2, .loss = -std::nan("")}, 80, false)
-                .find("loss nan"),
-            std::string::npos);
+  EXPECT_EQ(
+      render_progress({.done = 10, .total = 10, .seconds_per_step = 0.02, .loss = 2}, 80, false),
+      "step 10/10 [==========================] 100%  loss 2.000  0 s left  50.0 steps/s");
+  EXPECT_NE(
+      render_progress({.done = 1, .total = 2, .loss = -std::nan("")}, 80, false).find("loss nan"),
+      std::string::npos);
   EXPECT_NE(render_progress({.done = 1, .total = 150001, .seconds_per_step = 2}, 80, false)
                 .find("3 d 11 h left"),
             std::string::npos);
@@ -128,7 +128,11 @@ TEST(Progress, LogLinesStandAboveTheBarOnATerminal) {
   const std::string before_end = terminal.bytes.substr(0, terminal.bytes.find('@'));
   const std::vector<std::string> lines = screen(before_end, 60);
   const std::vector<std::string> wanted = {
-      "completed step: 0", "completed step: 1", "completed step: 2", "completed step: 3", "last",
+      "completed step: 0",
+      "completed step: 1",
+      "completed step: 2",
+      "completed step: 3",
+      "last",
       "step 4/4 [========] 100%  loss 3.500  0 s left  2.00 s/step"};
   EXPECT_EQ(lines, wanted);
 }

@@ -137,12 +137,12 @@ std::string scalar_event(double wall_time, int64_t step, std::string_view tag, f
 std::string text_event(double wall_time, int64_t step, std::string_view tag,
                        std::string_view text) {
   std::string dimension, shape, tensor, plugin, metadata, entry;
-  put_int(dimension, 1, 1);       // Dim.size
+  put_int(dimension, 1, 1);        // Dim.size
   put_bytes(shape, 2, dimension);  // TensorShapeProto.dim
-  put_int(tensor, 1, 7);          // TensorProto.dtype = DT_STRING
-  put_bytes(tensor, 2, shape);    // .tensor_shape
-  put_bytes(tensor, 8, text);     // .string_val
-  put_bytes(plugin, 1, "text");   // PluginData.plugin_name
+  put_int(tensor, 1, 7);           // TensorProto.dtype = DT_STRING
+  put_bytes(tensor, 2, shape);     // .tensor_shape
+  put_bytes(tensor, 8, text);      // .string_val
+  put_bytes(plugin, 1, "text");    // PluginData.plugin_name
   put_bytes(metadata, 1, plugin);  // SummaryMetadata.plugin_data
   put_bytes(entry, 1, tag);
   put_bytes(entry, 8, tensor);    // Value.tensor

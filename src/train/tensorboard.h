@@ -8,9 +8,9 @@
 
 namespace mt::train {
 
-// Appends to DIR/events.out.tfevents.SECONDS.HOST.PID.N. Buffered: records reach the file at flush(),
-// every 30 seconds, and at destruction. A failed write warns once and writes no more: a full disk
-// does not end a run.
+// Appends to DIR/events.out.tfevents.SECONDS.HOST.PID.N. Buffered: records reach the file at
+// flush(), every 30 seconds, and at destruction. A failed write warns once and writes no more: a
+// full disk does not end a run.
 class EventWriter final {
  public:
   // Makes the directory. Throws kIo naming it when that or the file can't be made.

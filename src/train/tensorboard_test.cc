@@ -1,10 +1,13 @@
 #include "train/tensorboard.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -47,9 +50,9 @@ std::vector<std::string> records(std::string_view file) {
 
 TEST(TensorBoard, Crc32cOfTheStandardVector) {
   EXPECT_EQ(crc32c(""), 0u);
-  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);               // the check value of CRC-32C
-  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);     // RFC 3720, B.4
-  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);   // RFC 3720, B.4
+  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);              // the check value of CRC-32C
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);    // RFC 3720, B.4
+  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);  // RFC 3720, B.4
 }
 
 // The bytes that TensorBoard 2.21's own RecordWriter and event_pb2.Event give for the same events.
@@ -109,6 +112,46 @@ TEST(TensorBoard, UnwritableFolderIsNamed) {
     EXPECT_EQ(error.kind(), ErrorKind::kIo);
     EXPECT_NE(std::string(error.what()).find(folder.path() + "/file"), std::string::npos);
   }
+}
+
+// What a shell command prints; its exit status must be 0.
+std::string output_of(const std::string& command) {
+  std::FILE* pipe = ::popen(command.c_str(), "r");
+  std::string text;
+  char piece[512];
+  while (const size_t size = std::fread(piece, 1, sizeof(piece), pipe)) text.append(piece, size);
+  EXPECT_EQ(::pclose(pipe), 0) << command;
+  return text;
+}
+
+// TensorBoard checks frames and checksums itself and stops at the first bad record.
+TEST(TensorBoard, TensorBoardReadsIt) {
+  const std::string tensorboard = MT_DEPS "/tensorboard";
+  ASSERT_TRUE(exists(tensorboard + "/done")) << "run scripts/setup.sh";
+  const Folder folder("read_back");
+  {
+    EventWriter writer(folder.path());
+    writer.scalar("learning/loss", 12.5, 0);
+    writer.scalar("learning/loss", std::numeric_limits<double>::quiet_NaN(), 1);
+    writer.scalar("learning/loss", 11.25, 150000);
+    writer.scalar("perf/per_device_tflops", 391.5, 0);
+    writer.text("model_name", "gemma3-4b");
+    writer.text("libtpu_init_args", "");
+    writer.text("prompt", "J\xc3\xa4 " + std::string(300, 'x'));
+  }
+  const std::string read =
+      output_of("PYTHONPATH=" + tensorboard + "/lib " + tensorboard +
+                "/python " MT_SOURCE_DIR "/scripts/read_events.py " + folder.path() + " 2>&1");
+  EXPECT_EQ(read,
+            "version 2.0\n"
+            "scalar learning/loss 0 12.5\n"
+            "scalar learning/loss 1 nan\n"
+            "scalar learning/loss 150000 11.25\n"
+            "scalar perf/per_device_tflops 0 391.5\n"
+            "text libtpu_init_args/text_summary 0 \n"
+            "text model_name/text_summary 0 gemma3-4b\n"
+            "text prompt/text_summary 0 J\xc3\xa4 " +
+                std::string(300, 'x') + "\n");
 }
 
 }  // namespace
