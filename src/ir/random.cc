@@ -21,7 +21,12 @@ Value rotate_left(Value x, int bits) {
                     shift_right_logical(x, u32(g, static_cast<uint32_t>(32 - bits))));
 }
 
-Value word(Value key, int64_t i) { return reshape(slice_axis(key, 0, i, i + 1), {}); }
+// Word i of each key, with `rank` dimensions of size 1 behind the batch's.
+Value word(Value key, int64_t i, size_t rank = 0) {
+  Shape shape(key.shape().begin(), key.shape().end() - 1);
+  shape.insert(shape.end(), rank, 1);
+  return reshape(slice_axis(key, -1, i, i + 1), shape);
+}
 
 // Twenty rounds in five groups of four, a key injection after each.
 std::pair<Value, Value> threefry(Value k0, Value k1, Value x0, Value x1) {
@@ -79,9 +84,10 @@ Value fold_in(Value key, Value data) {
 }
 
 Value random_bits(Value key, const Shape& shape) {
-  const Value index = linear_index(*key.graph, shape);
-  const auto [a, b] = threefry(word(key, 0), word(key, 1),
-                               full(*key.graph, DType::kU32, shape, 0), index);
+  const size_t rank = shape.size();
+  const auto [a, b] = threefry(word(key, 0, rank), word(key, 1, rank),
+                               full(*key.graph, DType::kU32, shape, 0),
+                               linear_index(*key.graph, shape));
   return logical_xor(a, b);
 }
 

@@ -7,7 +7,8 @@
 
 namespace mt::ir {
 
-// A key is a u32[2] value.
+// A key is a u32[2] value, or a batch of them, u32[..., 2]: results then have the batch's dimensions
+// in front, and each key's numbers are those it gives alone.
 Value key_from_seed(Graph& graph, uint64_t seed);
 Value fold_in(Value key, uint32_t data);
 Value fold_in(Value key, Value data);  // data: a u32 or s32 scalar

@@ -1,5 +1,7 @@
 #include "nnx/variable.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <cmath>
 
@@ -26,9 +28,10 @@ namespace {
 constexpr double kTruncatedStddev = 0.87962566103423978;
 
 Initializer constant(double value) {
-  return [value](ir::Value key, const Shape& shape, DType dtype) {
-    return ir::full(*key.graph, dtype, shape, value);
-  };
+  return {fmt::format("constant {}", value), [value](ir::Value keys, Shape shape, DType dtype) {
+            shape.insert(shape.begin(), keys.dim(0));
+            return ir::full(*keys.graph, dtype, shape, value);
+          }};
 }
 
 }  // namespace
@@ -37,17 +40,20 @@ Initializer zeros() { return constant(0); }
 Initializer ones() { return constant(1); }
 
 Initializer normal(double stddev) {
-  return [stddev](ir::Value key, const Shape& shape, DType dtype) {
-    return ir::cast(ir::random_normal(key, shape) * stddev, dtype);
-  };
+  return {fmt::format("normal {}", stddev),
+          [stddev](ir::Value keys, const Shape& shape, DType dtype) {
+            return ir::cast(ir::random_normal(keys, shape) * stddev, dtype);
+          }};
 }
 
 Initializer variance_scaling(int64_t fan_in, bool truncated) {
   const double stddev = std::sqrt(1.0 / static_cast<double>(fan_in));
   if (!truncated) return normal(stddev);
-  return [stddev](ir::Value key, const Shape& shape, DType dtype) {
-    return ir::cast(ir::random_truncated_normal(key, shape) * (stddev / kTruncatedStddev), dtype);
-  };
+  return {fmt::format("truncated {}", stddev),
+          [stddev](ir::Value keys, const Shape& shape, DType dtype) {
+            return ir::cast(ir::random_truncated_normal(keys, shape) * (stddev / kTruncatedStddev),
+                            dtype);
+          }};
 }
 
 }  // namespace initializers

@@ -15,8 +15,12 @@ namespace mt::nnx {
 enum class VariableKind : uint8_t { kParam, kBatchStat, kCache, kIntermediate, kRngState, kOptState };
 std::string_view name(VariableKind kind);  // "Param", ...
 
-// (key, shape, dtype) -> the first value. Null for variables that start as zeros.
-using Initializer = std::function<ir::Value(ir::Value key, const Shape& shape, DType dtype)>;
+// (keys u32[n, 2], shape, dtype) -> n first values, [n, shape...]. `label` tells initialisers apart, so
+// that variables of equal label and shape share one program. No function: zeros.
+struct Initializer {
+  std::string label = "zeros";
+  std::function<ir::Value(ir::Value keys, const Shape& shape, DType dtype)> make;
+};
 
 struct Variable {
   Variable() = default;
