@@ -25,7 +25,7 @@ struct Row {
   std::vector<int32_t> targets;
   std::vector<int32_t> positions;     // restart at 0 in each segment; of inputs
   std::vector<int32_t> segmentation;  // 1, 2, ... in the order of the row; 0 padding
-  int64_t used = 0;                   // positions that are not padding
+  int64_t used = 0;                   // positions that are not padding; they come first
   int32_t segments = 0;
 };
 
@@ -40,19 +40,21 @@ class Packer final {
   // No more documents: closes the open row.
   void finish();
 
-  // Everything held: full rows, the open row, tokens of an unfinished document.
+  // Everything held: full rows, the open row, tokens of an unfinished document. restore() throws
+  // kConfig if the state is of another length or packing, or is not a state.
   Json state() const;
   void restore(const Json& state);
 
  private:
-  void place(size_t count);  // moves count pending transitions into the open row
-  void place_document_end();
+  int64_t transitions() const;  // pending positions
+  int64_t room() const;         // free positions of the open row
+  void place(int64_t count);    // as a segment of the open row; closes it when full
   void close_row();
 
   int64_t length_;
   bool packing_;
-  bool long_document_ = false;    // the pending document is longer than a row, and flows
-  std::vector<int32_t> pending_;  // tokens of the document whose transitions are not placed yet
+  bool flows_ = false;            // the pending document is longer than a row
+  std::vector<int32_t> pending_;  // tokens of the document that are not placed as inputs yet
   Row open_;
   std::deque<Row> rows_;
 };

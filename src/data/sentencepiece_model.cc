@@ -3,8 +3,8 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <optional>
-#include <unordered_map>
 
 #include "base/error.h"
 #include "data/utf8.h"
@@ -52,12 +52,43 @@ std::optional<int> byte_value(std::string_view text) {
   return value;
 }
 
+// Text -> id of the pieces added so far: open addressing over at most half of the slots, because a
+// node for each of 262,144 pieces costs more than all other checks together.
+class PieceTable final {
+ public:
+  void reserve(size_t pieces) {
+    texts_.reserve(pieces);
+    slots_.assign(std::bit_ceil(2 * pieces + 2), kFree);
+  }
+  // The id of an equal piece, or -1.
+  int64_t find(std::string_view text) const {
+    const uint32_t id = slots_.empty() ? kFree : slots_[slot(text)];
+    return id == kFree ? -1 : int64_t{id};
+  }
+  void add(std::string_view text) {
+    slots_[slot(text)] = static_cast<uint32_t>(texts_.size());
+    texts_.push_back(text);
+  }
+
+ private:
+  static constexpr uint32_t kFree = 0xffffffff;
+  size_t slot(std::string_view text) const {
+    size_t at = std::hash<std::string_view>()(text) & (slots_.size() - 1);
+    while (slots_[at] != kFree && texts_[slots_[at]] != text) at = (at + 1) & (slots_.size() - 1);
+    return at;
+  }
+
+  std::vector<std::string_view> texts_;
+  std::vector<uint32_t> slots_;
+};
+
 class Checker final {
  public:
   explicit Checker(const std::string& name) : name_(name + ": not a usable SentencePiece model") {}
 
   ModelFacts check(std::string_view bytes) {
     if (bytes.size() > kLargestModel) bad("{} bytes; at most {}", bytes.size(), kLargestModel);
+    reserve(bytes);
     WireReader reader(bytes, name_);
     WireField field;
     while (reader.next(field)) {
@@ -76,13 +107,22 @@ class Checker final {
     throw fail(ErrorKind::kIo, "{}: {}", name_, fmt::format(format, std::forward<Args>(args)...));
   }
 
+  void reserve(std::string_view bytes) {
+    size_t count = 0;
+    WireReader reader(bytes, name_);
+    WireField field;
+    while (reader.next(field)) count += field.number == kPieces;
+    if (count > kMostPieces) bad("{} pieces; at most {}", count, kMostPieces);
+    ids_.reserve(count);
+    facts_.types.reserve(count);
+  }
+
   void expect(const WireField& field, WireType type, std::string_view what) const {
     if (field.type != type) bad("{} has wire type {}", what, static_cast<int>(field.type));
   }
 
   void piece(const WireReader& outer, const WireField& message) {
     const size_t id = facts_.types.size();
-    if (id == kMostPieces) bad("more than {} pieces", kMostPieces);
     expect(message, WireType::kBytes, "a piece");
     std::string_view text;
     uint64_t type = 1;
@@ -112,15 +152,16 @@ class Checker final {
     }
     if (text.find('\0') != std::string_view::npos) bad("piece {} has a NUL in it", id);
     if (first_invalid_utf8(text)) bad("piece {} is not valid UTF-8", id);
-    const auto [other, added] = ids_.emplace(text, id);
-    if (!added) bad("pieces {} and {} are equal ('{}')", other->second, id, text);
+    const int64_t other = ids_.find(text);
+    if (other >= 0) bad("pieces {} and {} are equal", other, id);
+    ids_.add(text);
     if (type == PieceType::kUnknown) {
       if (facts_.unk_id >= 0) bad("pieces {} and {} are both 'unknown'", facts_.unk_id, id);
       facts_.unk_id = static_cast<int64_t>(id);
     }
     if (type == PieceType::kByte) {
       const auto value = byte_value(text);
-      if (!value) bad("byte piece {} is '{}', not <0x00> to <0xFF>", id, text);
+      if (!value) bad("byte piece {} is not <0x00> to <0xFF>", id);
       has_byte_[static_cast<size_t>(*value)] = true;
     }
     const size_t after_lines = text.find_first_not_of('\n', text.find('\n'));
@@ -224,9 +265,9 @@ class Checker final {
   }
 
   int64_t control_id(const std::string& text) const {
-    const auto found = ids_.find(text);
-    if (found == ids_.end() || facts_.types[found->second] != PieceType::kControl) return -1;
-    return static_cast<int64_t>(found->second);
+    const int64_t id = ids_.find(text);
+    const bool control = id >= 0 && facts_.types[static_cast<size_t>(id)] == PieceType::kControl;
+    return control ? id : -1;
   }
 
   void conclude() {
@@ -246,7 +287,7 @@ class Checker final {
 
   std::string name_;
   ModelFacts facts_;
-  std::unordered_map<std::string_view, size_t> ids_;
+  PieceTable ids_;
   std::array<bool, 256> has_byte_ = {};
   std::string bos_ = "<s>";
   std::string eos_ = "</s>";

@@ -26,14 +26,15 @@ class Source {
   virtual bool next(Document& document) = 0;
   // Where next() goes on: {epoch, document, offset, ...}. restore() on a source over the same
   // data continues there exactly; it throws kConfig if the data is not the same.
+  virtual int64_t epoch() const = 0;  // complete passes so far
   virtual Json state() const = 0;
   virtual void restore(const Json& state) = 0;
 };
 
 struct TextSourceOptions {
   // Comma-separated files, glob patterns (sorted) and directories (every .txt, .md, .json and
-  // .jsonl in them, recursively, sorted). *.jsonl: a JSON object a line, blank lines skipped.
-  // Anything else is plain text.
+  // .jsonl in them, recursively, sorted). *.jsonl and *.json: a JSON object a line, blank lines
+  // skipped. Anything else is plain text.
   std::string paths;
   std::string text_field = "text";  // of a JSON line
   // Plain text: a line that is exactly this ends a document ("%" for fortune files); empty: the
