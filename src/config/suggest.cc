@@ -35,7 +35,7 @@ size_t distance(std::string_view a, std::string_view b) {
 std::string nearest(std::string_view word, std::span<const std::string_view> names) {
   while (word.starts_with('-')) word.remove_prefix(1);
   if (word.empty() || word.size() > kLongestWord) return "";
-  const size_t allowed = std::max<size_t>(1, std::min<size_t>(3, word.size() / 3));
+  const size_t allowed = word.size() < 4 ? 1 : std::clamp<size_t>(word.size() / 3, 2, 3);
   std::string_view best, container;
   size_t best_distance = allowed + 1;
   for (const std::string_view name : names) {

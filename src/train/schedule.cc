@@ -13,9 +13,10 @@ float warmup_rate(float peak, int64_t step, int64_t steps) {
   return (0.0F - peak) * left + peak;
 }
 
+// The angle is in double, as MaxText's is for a step that Python counts.
 float cosine_rate(double peak, double last, int64_t step, int64_t steps) {
-  const float done = steps > 1 ? static_cast<float>(step) / static_cast<float>(steps - 1) : 1.0F;
-  const float a = 0.5F * (std::cos(std::numbers::pi_v<float> * done) + 1.0F);
+  const double done = steps > 1 ? static_cast<double>(step) / static_cast<double>(steps - 1) : 1.0;
+  const float a = 0.5F * (std::cos(static_cast<float>(std::numbers::pi * done)) + 1.0F);
   return static_cast<float>(peak) * a + static_cast<float>(last) * (1.0F - a);
 }
 

@@ -13,8 +13,7 @@ struct ScheduleConfig {
 };
 
 // step counts from 0. Computed in float32 like MaxText's. Step 0 has rate 0 if there is a warm-up.
-// As MaxText joins its pieces, the last piece goes on past its end when steps == schedule_steps;
-// here every step from schedule_steps on has rate 0.
+// Throws kConfig if schedule_steps < 1.
 float learning_rate_at(const ScheduleConfig& config, int64_t step);
 
 }  // namespace mt::train
