@@ -1,0 +1,38 @@
+// For tests: a folder that goes away again.
+#pragma once
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "base/file.h"
+
+namespace mt::data {
+
+class TempFolder final {
+ public:
+  TempFolder() {
+    static int count = 0;
+    path_ = std::filesystem::temp_directory_path() /
+            ("mt_data_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+    std::filesystem::create_directories(path_);
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  TempFolder(const TempFolder&) = delete;
+  TempFolder& operator=(const TempFolder&) = delete;
+
+  std::string path() const { return path_.string(); }
+  std::string write(const std::string& name, std::string_view text) const {
+    const std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    write_file(file.string(), text);
+    return file.string();
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace mt::data
