@@ -8,8 +8,8 @@
 namespace mt::pjrt {
 namespace {
 
-PJRT_LoadedExecutable* compile_program(const Client& client, std::string_view program,
-                                       const std::string& options) {
+PJRT_LoadedExecutable* compile_with(const Client& client, std::string_view program,
+                                    const std::string& options) {
   std::string code(program);  // the C struct wants a pointer to non-const
   PJRT_Program text{};
   text.struct_size = PJRT_Program_STRUCT_SIZE;
@@ -28,12 +28,26 @@ PJRT_LoadedExecutable* compile_program(const Client& client, std::string_view pr
 
 // XLA's CPU collectives end the process when a device waits 40 s for its peers. With more devices
 // than cores, and big programs, one may well be that much behind.
+constexpr const char* kCollectiveTimeout = "xla_cpu_collective_call_terminate_timeout_seconds";
+
 CompileOptions with_defaults(const Client& client, CompileOptions options) {
   if (client.is_cpu() && options.num_partitions > 1) {
-    options.xla.emplace("xla_cpu_collective_call_warn_stuck_timeout_seconds", int64_t{120});
-    options.xla.emplace("xla_cpu_collective_call_terminate_timeout_seconds", int64_t{1800});
+    options.xla.emplace(kCollectiveTimeout, int64_t{1800});
   }
   return options;
+}
+
+PJRT_LoadedExecutable* compile_program(const Client& client, std::string_view program,
+                                       const CompileOptions& given) {
+  const CompileOptions options = with_defaults(client, given);
+  try {
+    return compile_with(client, program, serialize(options));
+  } catch (const Error& error) {
+    // A plugin of another age may not know our default; what the user asked for stands.
+    const bool ours = std::string_view(error.what()).find(kCollectiveTimeout) != std::string::npos;
+    if (!ours || options.xla.size() == given.xla.size()) throw;
+    return compile_with(client, program, serialize(given));
+  }
 }
 
 void check_arguments(std::span<Array* const> arguments, int64_t devices) {
@@ -84,8 +98,7 @@ std::vector<int64_t> others(size_t count, std::span<const int64_t> donated) {
 }  // namespace
 
 Executable Executable::compile(std::shared_ptr<const Client> client, std::string_view program,
-                               const CompileOptions& given, CompileCache* cache) {
-  const CompileOptions options = with_defaults(*client, given);
+                               const CompileOptions& options, CompileCache* cache) {
   Hash128 key;
   if (cache != nullptr) {
     key = cache->key(*client, program, options);
@@ -99,7 +112,7 @@ Executable Executable::compile(std::shared_ptr<const Client> client, std::string
       }
     }
   }
-  PJRT_LoadedExecutable* raw = compile_program(*client, program, pjrt::serialize(options));
+  PJRT_LoadedExecutable* raw = compile_program(*client, program, options);
   Executable compiled(std::move(client), raw);
   if (cache != nullptr) {
     try {

@@ -159,7 +159,7 @@ TEST(Executable, GivesTheCompilersText) {
   };
   const std::string unknown_name = compile(
       "module { func.func public @main() -> tensor<f32> { return %nothing : tensor<f32> } }");
-  EXPECT_NE(unknown_name.find("1:67: error: use of undeclared SSA value name"), std::string::npos)
+  EXPECT_NE(unknown_name.find("1:59: error: use of undeclared SSA value name"), std::string::npos)
       << unknown_name;
   const std::string types = compile(R"(module { func.func public @main(%a: tensor<4xf32>) -> tensor<5xf32> {
       %0 = stablehlo.add %a, %a : tensor<5xf32>
