@@ -7,6 +7,10 @@
 #include "pjrt/api.h"
 #include "pjrt/test_client.h"
 
+// AddressSanitizer would otherwise end the program where malloc says no (OutOfMemoryIsALimitError).
+extern "C" const char* __asan_default_options();
+extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
+
 namespace mt::pjrt {
 namespace {
 
