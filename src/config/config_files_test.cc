@@ -95,7 +95,7 @@ TEST(Files, FaultsAreOneLineWithThePlace) {
   EXPECT_EQ(fault("logical_axis_rules: [[embed]]\n"),
             "x.yml:1: key 'logical_axis_rules': expected a list of [logical axis, [mesh axes]]");
   EXPECT_EQ(fault("a: &x [*x]\n").substr(0, 22), "x.yml:1: Key a isn't k");
-  EXPECT_EQ(fault("steps: \"5\n"), "x.yml:1: not valid YAML: illegal EOF in scalar");
+  EXPECT_EQ(fault("run_name: [a, b\n"), "x.yml:2: not valid YAML: end of sequence flow not found");
   EXPECT_EQ(fault("base_config: nowhere.yml\n"),
             "x.yml:1: base_config: no nowhere.yml beside the file or in the configs folder");
   EXPECT_EQ(fault("base_config: x.yml\n"), "x.yml:1: more than 10 files inherit from each other");
