@@ -40,7 +40,8 @@ class WeightSource {
   virtual std::string_view kind() const = 0;
 
   // One weight in MaxText's shape and convention (norm scales are whole factors, kernels are
-  // [in, out]), rounded to `want` once from float32. Holds little more than that one tensor.
+  // [in, out]), rounded to `want` (a float type) once from float32. Holds little more than that one
+  // tensor, which is read-only.
   // Throws kIo naming the source's tensor, the shape expected and the one found.
   virtual Tensor read(std::string_view name, const Shape& shape, DType want) const = 0;
 

@@ -1,0 +1,27 @@
+// Copies stored tensors into new ones of another dtype or layout, a strip at a time.
+#pragma once
+
+#include <string_view>
+
+#include "base/tensor.h"
+#include "checkpoint/reader.h"
+
+namespace mt::models::gemma3 {
+
+// The first element_count(shape) elements, each as scale * x + shift in float32, rounded to `want`.
+struct Affine {
+  float scale = 1;
+  float shift = 0;
+};
+Tensor copy_elements(const checkpoint::TensorReader& reader, std::string_view name,
+                     const Shape& shape, DType want, Affine map = {});
+
+// The [columns, rows] matrix of a stored [rows, columns] one, under the name of `shape`.
+Tensor copy_transposed(const checkpoint::TensorReader& reader, std::string_view name, int64_t rows,
+                       int64_t columns, const Shape& shape, DType want);
+
+// Entry `index` of axis 1 of a stored [shape[0], count, shape[1]...].
+Tensor copy_stacked(const checkpoint::TensorReader& reader, std::string_view name,
+                    const Shape& shape, int64_t count, int64_t index, DType want);
+
+}  // namespace mt::models::gemma3

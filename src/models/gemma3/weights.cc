@@ -1,0 +1,57 @@
+#include "models/gemma3/weights.h"
+
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/gguf.h"
+#include "models/gemma3/from_gguf.h"
+#include "models/gemma3/from_hf.h"
+#include "models/gemma3/weight_names.h"
+#include "models/gemma3/weight_sources.h"
+
+namespace mt::models::gemma3 {
+namespace {
+
+// config.json in the folder, or beside the file.
+std::optional<Gemma3Config> config_beside(const std::string& path) {
+  struct stat info {};
+  std::string folder = path;
+  if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
+    const size_t slash = path.rfind('/');
+    folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  }
+  const std::string file = folder + "/config.json";
+  if (!exists(file)) return std::nullopt;
+  try {
+    return config_from_hf(Json::parse(read_file(file)));
+  } catch (const Error& error) {
+    throw Error(error.kind(), fmt::format("{}: {}", folder, error.what()));
+  }
+}
+
+}  // namespace
+
+std::vector<NamedShape> weight_shapes(const Gemma3Config& config) {
+  std::vector<NamedShape> out;
+  out.push_back({std::string(kEmbeddingName), {config.vocab_size, config.emb_dim}});
+  for (int64_t layer = 0; layer < config.num_decoder_layers; ++layer) {
+    for (const Leaf& leaf : layer_leaves()) {
+      out.push_back({layer_name(layer, leaf.maxtext), leaf.shape(config)});
+    }
+  }
+  out.push_back({std::string(kFinalNormName), {config.emb_dim}});
+  return out;
+}
+
+std::unique_ptr<WeightSource> WeightSource::open(const std::string& path, DType activation) {
+  ReaderPtr reader = checkpoint::open(path);
+  if (const auto* gguf = dynamic_cast<const checkpoint::GgufFile*>(reader.get())) {
+    const Gemma3Config config = config_from_gguf(*gguf);
+    return make_foreign_source(std::move(reader), {true, config, activation});
+  }
+  if (has_maxtext_names(*reader)) return make_maxtext_source(std::move(reader));
+  return make_foreign_source(std::move(reader), {false, config_beside(path), activation});
+}
+
+}  // namespace mt::models::gemma3
