@@ -13,6 +13,8 @@ endforeach()
 add_library(headers_alone OBJECT EXCLUDE_FROM_ALL ${sources})
 target_link_libraries(headers_alone PRIVATE mt_options)
 target_compile_options(headers_alone PRIVATE -O0)
+# What the headers of tests (test_*.h) are given by cmake/tests.cmake.
+target_compile_definitions(headers_alone PRIVATE MT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MT_DEPS="${MT_DEPS}")
 if(NOT MT_FUZZ)
   add_dependencies(tests headers_alone)
 endif()
