@@ -17,12 +17,12 @@ namespace mt::pjrt {
 template <typename Args>
 struct CallTraits;
 
-#define MT_PJRT_CALL(function)                                      \
-  template <>                                                       \
-  struct CallTraits<function##_Args> {                              \
-    static constexpr const char* kName = #function;                 \
-    static constexpr size_t kSize = function##_Args_STRUCT_SIZE;    \
-    static constexpr auto kFunction = &PJRT_Api::function;          \
+#define MT_PJRT_CALL(function)                                   \
+  template <>                                                    \
+  struct CallTraits<function##_Args> {                           \
+    static constexpr const char* kName = #function;              \
+    static constexpr size_t kSize = function##_Args_STRUCT_SIZE; \
+    static constexpr auto kFunction = &PJRT_Api::function;       \
   }
 MT_PJRT_CALL(PJRT_Plugin_Initialize);
 MT_PJRT_CALL(PJRT_Event_Destroy);

@@ -94,8 +94,8 @@ Array Array::from_host(std::shared_ptr<const Client> client, const Tensor& tenso
   const ArrayType& t = *type;
   const Shape shard = t.shard_shape();
   return from_shards(
-      std::move(client), type,
-      [&](int64_t device) { return shard_of(tensor, t, shard, device); }, memory);
+      std::move(client), type, [&](int64_t device) { return shard_of(tensor, t, shard, device); },
+      memory);
 }
 
 Array Array::from_host(std::shared_ptr<const Client> client, const Tensor& tensor,

@@ -54,7 +54,7 @@ class Array {
   bool is_consumed() const { return buffers_.empty(); }
 
   bool is_ready() const;
-  void await() const;  // until every shard is there; throws the error of the run that made it
+  void await() const;      // until every shard is there; throws the error of the run that made it
   Tensor to_host() const;  // waits; a shard that several devices hold is read once
   Tensor shard_to_host(int64_t device) const;
   int64_t bytes_on_device(int64_t device) const;

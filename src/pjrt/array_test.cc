@@ -13,8 +13,9 @@ namespace {
 using sharding::Mesh;
 using sharding::PartitionSpec;
 
-constexpr DType kAll[] = {DType::kPred, DType::kS8,  DType::kS32,  DType::kS64, DType::kU8, DType::kU32,
-                          DType::kU64,  DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+constexpr DType kAll[] = {DType::kPred, DType::kS8,  DType::kS32, DType::kS64,
+                          DType::kU8,   DType::kU32, DType::kU64, DType::kF16,
+                          DType::kBF16, DType::kF32, DType::kF64};
 
 // Different bytes everywhere; 0 and 1 only for bools.
 Tensor pattern(DType dtype, const Shape& shape) {
@@ -149,10 +150,13 @@ TEST(Array, RefusesWhatDoesNotFit) {
   const Tensor t = pattern(DType::kF32, {6, 4});
   EXPECT_EQ(error_of([&] { Array::from_host(client, t, fsdp(4)); }),
             "config: a mesh of 4 devices on a client with 2");
-  EXPECT_EQ(error_of([&] { Array::from_host(client, pattern(DType::kF32, {5}), fsdp(2), {{{"fsdp"}}}); })
-                .substr(0, 8),
+  EXPECT_EQ(error_of([&] {
+              Array::from_host(client, pattern(DType::kF32, {5}), fsdp(2), {{{"fsdp"}}});
+            }).substr(0, 8),
             "config: ");
-  EXPECT_EQ(error_of([&] { Array::from_host(client, t, array_type(DType::kF32, {4, 6})); }),
+  EXPECT_EQ(error_of([&] {
+              Array::from_host(client, t, array_type(DType::kF32, {4, 6}));
+            }),
             "shape: expected float32[4, 6] for the device, got float32[6, 4]");
   EXPECT_NE(error_of([] { Array().to_host(); }), "");
 }

@@ -22,8 +22,8 @@ enum class HostMemory {
 class Buffer {
  public:
   // Starts a transfer and returns. `tensor` is the whole contents.
-  static Buffer from_host(std::shared_ptr<const Client> client, const Tensor& tensor,
-                          size_t device, HostMemory memory = HostMemory::kCopy);
+  static Buffer from_host(std::shared_ptr<const Client> client, const Tensor& tensor, size_t device,
+                          HostMemory memory = HostMemory::kCopy);
   Buffer(std::shared_ptr<const Client> client, PJRT_Buffer* buffer);  // takes ownership
   ~Buffer();
   Buffer(Buffer&& other) noexcept;

@@ -1,8 +1,8 @@
 #include "pjrt/cache.h"
 
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <gtest/gtest.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,11 +20,15 @@ namespace {
 
 // A program that takes the compiler a while: a chain of different matrix products.
 std::string slow_program() {
-  std::string out = "module @slow { func.func public @main(%a0: tensor<96x96xf32>) -> tensor<96x96xf32> {\n";
+  std::string out =
+      "module @slow { func.func public @main(%a0: tensor<96x96xf32>) -> tensor<96x96xf32> {\n";
   const char* t = "tensor<96x96xf32>";
   for (int i = 0; i < 40; ++i) {
     out += fmt::format("  %c{} = stablehlo.constant dense<{}.5> : {}\n", i, i, t);
-    out += fmt::format("  %d{0} = stablehlo.dot_general %a{0}, %a{0}, contracting_dims = [1] x [0] : ({1}, {1}) -> {1}\n", i, t);
+    out += fmt::format(
+        "  %d{0} = stablehlo.dot_general %a{0}, %a{0}, contracting_dims = [1] x [0] : ({1}, {1}) "
+        "-> {1}\n",
+        i, t);
     out += fmt::format("  %s{0} = stablehlo.add %d{0}, %c{0} : {1}\n", i, t);
     out += fmt::format("  %a{} = stablehlo.tanh %s{} : {}\n", i + 1, i, t);
   }
@@ -144,9 +148,14 @@ TEST(CompileCache, IgnoresAndReplacesBadEntries) {
   const Hash128 key = cache.key(*client, kAddOne, {});
   Executable::compile(client, kAddOne, {}, &cache);
   const std::string good = read_file(cache.path(key));
-  std::vector<std::string> bad = {"", "x", good.substr(0, 47), good.substr(0, good.size() / 2),
-                                  good + "tail", std::string(100000, 'z')};
-  for (const size_t at : {size_t{0}, size_t{9}, size_t{25}, size_t{33}, size_t{48}, good.size() - 1}) {
+  std::vector<std::string> bad = {"",
+                                  "x",
+                                  good.substr(0, 47),
+                                  good.substr(0, good.size() / 2),
+                                  good + "tail",
+                                  std::string(100000, 'z')};
+  for (const size_t at :
+       {size_t{0}, size_t{9}, size_t{25}, size_t{33}, size_t{48}, good.size() - 1}) {
     bad.push_back(good);
     bad.back()[at] = static_cast<char>(bad.back()[at] ^ 0x40);
   }
@@ -187,7 +196,8 @@ TEST(CompileCache, DropsTheOldestBeyondItsSize) {
   CompileCache cache(folder.path(), 3000);
   for (uint64_t i = 1; i <= 5; ++i) {
     ASSERT_TRUE(cache.store({0, i}, std::string(900, 'a')));
-    const timespec times[2] = {{static_cast<time_t>(1000 * i), 0}, {static_cast<time_t>(1000 * i), 0}};
+    const timespec times[2] = {{static_cast<time_t>(1000 * i), 0},
+                               {static_cast<time_t>(1000 * i), 0}};
     ASSERT_EQ(::utimensat(AT_FDCWD, cache.path({0, i}).c_str(), times, 0), 0);
   }
   EXPECT_FALSE(cache.load({0, 1}).has_value());

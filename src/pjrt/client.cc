@@ -84,8 +84,8 @@ std::shared_ptr<Client> Client::create(const ClientOptions& options) {
   client->read_devices();
   const auto have = static_cast<int64_t>(client->devices_.size());
   if (have < options.device_count) {
-    throw fail(ErrorKind::kConfig, "{} devices asked for, platform {} has {}",
-               options.device_count, client->platform_name_, have);
+    throw fail(ErrorKind::kConfig, "{} devices asked for, platform {} has {}", options.device_count,
+               client->platform_name_, have);
   }
   return client;
 }

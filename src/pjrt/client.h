@@ -64,9 +64,9 @@ class Client : public std::enable_shared_from_this<Client> {
   PJRT_Client* raw() const { return client_; }
   PJRT_Device* raw_device(size_t device) const;
   // Starts a run over several devices: `launch` does it and, on CPU, returns the run's completion
-  // events. One at a time, so that all devices see the same order. On CPU the run before must also have
-  // finished: a device waits for its peers in a collective by blocking one of as many threads as
-  // there are devices, and two runs under way can block them all, for ever.
+  // events. One at a time, so that all devices see the same order. On CPU the run before must also
+  // have finished: a device waits for its peers in a collective by blocking one of as many threads
+  // as there are devices, and two runs under way can block them all, for ever.
   void launch_in_turn(const std::function<std::vector<PJRT_Event*>()>& launch) const;
 
  private:

@@ -57,8 +57,9 @@ TEST(Plugin, LoadsByNameAndByFile) {
   EXPECT_EQ(Plugin::load("other"), Plugin::load("cpu"));
   ::setenv("MAXTEXT_PJRT_OTHER", "/nowhere/x.so", 1);
   EXPECT_EQ(find_plugin("other"), std::nullopt);
-  EXPECT_EQ(load_error("other"),
-            "device: PJRT plugin 'other': $MAXTEXT_PJRT_OTHER names /nowhere/x.so, which is not there");
+  EXPECT_EQ(
+      load_error("other"),
+      "device: PJRT plugin 'other': $MAXTEXT_PJRT_OTHER names /nowhere/x.so, which is not there");
   ::unsetenv("MAXTEXT_PJRT_OTHER");
 }
 
@@ -92,7 +93,8 @@ TEST(Plugin, RefusesFilesThatAreNone) {
   EXPECT_TRUE(has(load_error(fifo), "not a regular file"));
   Dl_info info{};  // a shared library that is surely there
   ASSERT_NE(::dladdr(reinterpret_cast<void*>(&::strtol), &info), 0);
-  EXPECT_TRUE(has(load_error(info.dli_fname), "it has no GetPjrtApi")) << load_error(info.dli_fname);
+  EXPECT_TRUE(has(load_error(info.dli_fname), "it has no GetPjrtApi"))
+      << load_error(info.dli_fname);
 }
 
 }  // namespace

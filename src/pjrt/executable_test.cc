@@ -136,8 +136,7 @@ TEST(Executable, RefusesWrongArgumentsAndResults) {
     return error_of([&] { program.execute(in, out); });
   };
   const auto type = good.type_ref();
-  EXPECT_EQ(run({&spread}, {type}),
-            "device: argument 0 lies on 4 devices, the program runs on 1");
+  EXPECT_EQ(run({&spread}, {type}), "device: argument 0 lies on 4 devices, the program runs on 1");
   EXPECT_EQ(run({&good}, {}), "device: 0 result types given, the program has 1 results");
   EXPECT_EQ(run({&good}, {spread.type_ref()}),
             "device: result 0 was to lie on 4 devices, the program runs on 1");
@@ -165,7 +164,8 @@ TEST(Executable, GivesTheCompilersText) {
       "module { func.func public @main() -> tensor<f32> { return %nothing : tensor<f32> } }");
   EXPECT_NE(unknown_name.find("1:59: error: use of undeclared SSA value name"), std::string::npos)
       << unknown_name;
-  const std::string types = compile(R"(module { func.func public @main(%a: tensor<4xf32>) -> tensor<5xf32> {
+  const std::string types =
+      compile(R"(module { func.func public @main(%a: tensor<4xf32>) -> tensor<5xf32> {
       %0 = stablehlo.add %a, %a : tensor<5xf32>
       return %0 : tensor<5xf32> } })");
   EXPECT_NE(types.find("device: PJRT_Client_Compile: "), std::string::npos) << types;
@@ -194,7 +194,7 @@ TEST(Executable, SaysWhatItNeeds) {
   EXPECT_EQ(memory.aliased, 16 * 128 * 4);
   EXPECT_GE(memory.outputs, 16 * 128 * 4);
   EXPECT_GT(memory.temporaries, 128 * 128 * 4 - 1);  // the gathered weights
-  EXPECT_TRUE(program.cost_analysis().empty());  // XLA's CPU programs have none
+  EXPECT_TRUE(program.cost_analysis().empty());      // XLA's CPU programs have none
   const OptimizedProgram optimized = program.optimized_program();
   EXPECT_EQ(optimized.format.substr(0, 3), "hlo");
   EXPECT_NE(optimized.bytes.find("all-gather"), std::string::npos);
@@ -217,7 +217,8 @@ TEST(Executable, OutOfMemoryIsALimitError) {
     const Executable program = Executable::compile(client, R"(
       module { func.func public @main(%a: tensor<f32>) -> tensor<33554432x33554432xf32> {
         %0 = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f32>) -> tensor<33554432x33554432xf32>
-        return %0 : tensor<33554432x33554432xf32> } })", {});
+        return %0 : tensor<33554432x33554432xf32> } })",
+                                                   {});
     Array a = Array::from_host(client, floats({}, 1));
     const auto type = array_type(DType::kF32, {33554432, 33554432});
     EXPECT_EQ(error_of([&] { run_one(program, {&a}, type).await(); }),

@@ -40,7 +40,8 @@ std::string program_folder() {
 
 std::vector<std::string> folders_for(const std::string& name) {
   std::vector<std::string> out;
-  if (const char* deps = std::getenv("MAXTEXT_DEPS")) out.push_back(fmt::format("{}/pjrt/{}", deps, name));
+  if (const char* deps = std::getenv("MAXTEXT_DEPS"))
+    out.push_back(fmt::format("{}/pjrt/{}", deps, name));
   const std::string program = program_folder();
   out.push_back(fmt::format("{}/../.deps/pjrt/{}", program, name));
   out.push_back(fmt::format("{}/.deps/pjrt/{}", program, name));
