@@ -134,6 +134,29 @@ TEST(Files, HostileOnes) {
             "rules.yml:1: key 'mesh_axes': expected a list of texts");
 }
 
+TEST(Files, RulesOfTheCommandLineStay) {
+  const Config config = load_file(write_config("x.yml", "steps: 1\n"),
+                                  {"logical_axis_rules=[[embed, [fsdp]], [kv, []]]"});
+  const std::vector<sharding::AxisRule> expected = {{"embed", {"fsdp"}}, {"kv", {}}};
+  EXPECT_EQ(config.logical_axis_rules(), expected);
+}
+
+// Holds with and without a configs folder beside the test program (it depends on the build folder).
+TEST(Files, WithoutAConfigsFolderWordsAreCheckedFirst) {
+  const std::string path = write_config("x.yml", "steps: 1\n");
+  const auto refusal = [&](const std::string& word) -> std::string {
+    try {
+      Config::load({path, word}, {});
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal("steps=abc"),
+            "Couldn't parse value from CLI or ENV 'abc' for key 'steps': expected an integer");
+  EXPECT_EQ(refusal("logical_axis_rules=[[embed, [fsdp]]]"), "accepted");
+}
+
 TEST(Files, AWrongConfigsFolder) {
   EXPECT_THROW(Config::load({}, {{"MAXTEXT_CONFIGS", "/nowhere"}}), Error);
 }

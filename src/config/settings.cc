@@ -58,9 +58,9 @@ class Reader {
       out_.config_path = packaged_ + "/base.yml";
     }
     if (!out_.config_path.empty()) read_config(out_.config_path, 0);
-    read_default_rules();
     read_command_line({args.begin() + static_cast<std::ptrdiff_t>(first), args.end()});
     read_environment();
+    read_default_rules();  // after the words, whose faults are to be named first
     for (size_t i = 0; i < all_keys().size(); ++i) {
       if (out_.from_user[i]) out_.user_keys.emplace_back(all_keys()[i]->name);
     }
@@ -167,6 +167,7 @@ class Reader {
   void set_from_user(size_t index, const std::string& word) {
     out_.values[index] = parse_word(*all_keys()[index], word);
     out_.from_user[index] = true;
+    if (all_keys()[index]->type == Type::kRules) rules_read_ = true;
   }
 
   void read_command_line(const std::vector<std::string>& words) {
@@ -194,7 +195,7 @@ class Reader {
       const std::string key = lower(name.substr(kEnvironmentPrefix.size()));
       const int index = find_key(key);
       if (index < 0) unknown_variable(name, key);
-      if (name != kEnvironmentPrefix.data() + upper(key)) {
+      if (name != fmt::format("{}{}", kEnvironmentPrefix, upper(key))) {
         throw fail(ErrorKind::kConfig, "We received env `{}` but it isn't all uppercase.", name);
       }
       if (out_.from_user[static_cast<size_t>(index)]) {

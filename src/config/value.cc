@@ -92,13 +92,10 @@ std::optional<Value> parse_scalar(Type type, std::string_view word) {
     case Type::kNumber:
       if (const auto v = parse_whole<double>(word); v && std::isfinite(*v)) return *v;
       return std::nullopt;
-    case Type::kFlag:
-      return parse_flag(word);
-    case Type::kText:
-      return std::string(word);
+    case Type::kFlag: return parse_flag(word);
+    case Type::kText: return std::string(word);
     case Type::kList:
-    case Type::kRules:
-      break;
+    case Type::kRules: break;
   }
   MT_CHECK(false);
 }
