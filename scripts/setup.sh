@@ -93,6 +93,8 @@ download() {  # project
     --only-binary=:all: --python-version 3.12 --no-cache-dir --disable-pip-version-check \
     --dest "$folder" -r "$folder/requirement.txt" >"$folder/log" 2>&1 || {
     tail -n 5 "$folder/log" >&2
+    ! grep -q 'DO NOT MATCH THE HASHES' "$folder/log" ||
+      die "$project: the index gave a wheel with another sha256 than $wheel_list pins: use another index; don't trust that file"
     die "pip could not download $(cut -d' ' -f1 "$folder/requirement.txt"): check the network and pip's index (PIP_INDEX_URL, PIP_CERT), then run again"
   }
 }
