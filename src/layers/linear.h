@@ -1,0 +1,24 @@
+// A dense projection as an einsum between an activation and a kernel. No bias: Gemma has none.
+#pragma once
+
+#include <string>
+
+#include "nnx/module.h"
+
+namespace mt::layers {
+
+class DenseGeneral final : public nnx::Module {
+ public:
+  // `formula`: "bld,dnh->blnh". The kernel is cast to the activation's dtype where it is used.
+  DenseGeneral(std::string formula, DType weight_dtype, Shape kernel_shape,
+               std::vector<std::string> axes, nnx::Initializer init);
+  void visit(nnx::Visitor& v) override { v("kernel", kernel); }
+  ir::Value operator()(ir::Value x) const;
+
+  nnx::Variable kernel;
+
+ private:
+  std::string formula_;
+};
+
+}  // namespace mt::layers
