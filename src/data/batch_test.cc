@@ -201,6 +201,23 @@ TEST(Batcher, ResumesExactly) {
   }
 }
 
+// However long the parts in which documents are read, the batches are the same.
+TEST(Batcher, PartsLeaveNoTrace) {
+  const TempFolder folder;
+  const auto gemma =
+      std::make_shared<const Tokenizer>(Tokenizer::from_file(deps_file("tokenizer.gemma3")));
+  TextSourceOptions data = resumable_data(folder);
+  std::vector<uint64_t> expected;
+  for (const int64_t part : {64 * 1024, 1000, 100}) {
+    data.part_bytes = part;
+    Batcher batcher(open_text_source(data), gemma, {.rows = 2, .length = 50});
+    const auto found = hashes(batcher, 1000);
+    EXPECT_GT(found.size(), 50U);
+    if (expected.empty()) expected = found;
+    EXPECT_EQ(found, expected) << part;
+  }
+}
+
 TEST(Batcher, ResumesAtTheEnd) {
   const TempFolder folder;
   const TextSourceOptions data = resumable_data(folder);
