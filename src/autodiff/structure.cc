@@ -294,7 +294,7 @@ Values remat_rule(const RuleInput& in) {
       tagged.push_back(static_cast<int32_t>(i));
     }
   }
-  Values substitutions(body->value_count());
+  Values kept;
   if (!tagged.empty()) {
     // The same body with the tagged values as further outputs.
     Values copies(body->value_count());
@@ -310,21 +310,27 @@ Values remat_rule(const RuleInput& in) {
     for (const int32_t index : tagged) {
       const Node& node = body->nodes()[static_cast<size_t>(index)];
       extended->outputs.push_back(copies[static_cast<size_t>(node.results[0])]);
-      const Value kept = in.graph.add_result(static_cast<int32_t>(in.node_index),
-                                             body->type_of(node.results[0]));
-      substitutions[static_cast<size_t>(node.operands[0])] = kept;
+      kept.push_back(in.graph.add_result(static_cast<int32_t>(in.node_index),
+                                         body->type_of(node.results[0])));
     }
     in.graph.nodes()[in.node_index].regions = {extended};
   }
-  // The barrier keeps the second run apart from the first (no CSE), and after the cotangent's arrival.
+  // The barrier keeps the second run apart from the first (no CSE, also of what follows from saved
+  // values), and after the cotangent's arrival.
   Values guarded = in.operands;
+  guarded.insert(guarded.end(), kept.begin(), kept.end());
   for (const Value& c : in.cotangents) {
     if (c) guarded.push_back(c);
   }
   guarded = ir::barrier(guarded);
   const Values arguments(guarded.begin(), guarded.begin() + static_cast<long>(in.operands.size()));
-  Values cotangents = in.cotangents;
   size_t next = in.operands.size();
+  Values substitutions(body->value_count());
+  for (const int32_t index : tagged) {
+    const Node& node = body->nodes()[static_cast<size_t>(index)];
+    substitutions[static_cast<size_t>(node.operands[0])] = guarded[next++];
+  }
+  Values cotangents = in.cotangents;
   for (Value& c : cotangents) {
     if (c) c = guarded[next++];
   }

@@ -140,14 +140,24 @@ std::vector<Value> sweep(Graph& graph, size_t first_node, const std::vector<Valu
 std::vector<Value> vjp(const std::vector<Value>& outputs, const std::vector<Value>& cotangents,
                        const std::vector<Value>& wrt) {
   Graph& graph = ir::graph_of(outputs);
-  for (const Value& v : wrt) MT_CHECK(v.graph == &graph);
+  MT_CHECK(outputs.size() == cotangents.size());
+  std::vector<Value> here, seeds;  // as seen from the innermost graph
+  for (const Value& v : outputs) here.push_back(graph.import(v));
+  for (const Value& v : cotangents) seeds.push_back(v ? graph.import(v) : v);
+  for (const Value& v : wrt) {
+    if (v.graph == &graph) continue;
+    // Work on outer values alone is done outside: its gradient would silently be missing.
+    throw fail(ErrorKind::kShape,
+               "[vjp] the gradient of a value of another trace is asked for; import it into the region "
+               "and use what import() returns (in {})", graph.path);
+  }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (cotangents[i] && cotangents[i].type() != outputs[i].type()) {
       throw fail(ErrorKind::kShape, "[vjp] cotangent {} is {}, the output is {}", i,
                  to_string(cotangents[i].type()), to_string(outputs[i].type()));
     }
   }
-  std::vector<Value> gradients = sweep(graph, 0, outputs, cotangents, wrt);
+  std::vector<Value> gradients = sweep(graph, 0, here, seeds, wrt);
   for (size_t i = 0; i < wrt.size(); ++i) {
     if (!gradients[i]) gradients[i] = ir::zeros_like(wrt[i]);
   }

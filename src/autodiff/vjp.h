@@ -8,7 +8,8 @@
 namespace mt::autodiff {
 
 // Gradients of sum(outputs * cotangents) with respect to `wrt`, one a value, zeros where nothing
-// depends on it. All values are of one graph; `wrt` need not be parameters. A null cotangent is zero.
+// depends on it. `wrt` need not be parameters. A null cotangent is zero. All of `wrt` must be
+// values of the innermost graph among the outputs; Graph::import() makes one of an outer value.
 // Scan and remat nodes on the way gain results (their residuals).
 // Throws kShape where an op that has no rule (while, custom_call) would be differentiated.
 std::vector<ir::Value> vjp(const std::vector<ir::Value>& outputs,

@@ -81,11 +81,23 @@ Values remat(Module& module, const std::vector<std::string>& saved, const Values
   return sow_again(module, ir::remat(arguments, saved, body), paths);
 }
 
-ValueAndGrad value_and_grad(Module& module, const Filter& wrt, const std::function<Values()>& fn) {
+ValueAndGrad value_and_grad(Module& module, const Filter& wrt, const std::function<Values()>& fn,
+                            ir::Graph* region) {
   ValueAndGrad out;
   out.gradients = state(module, wrt);
-  const Values values = out.gradients.values();
-  const Values results = fn();
+  Values values = out.gradients.values();
+  if (region != nullptr) {
+    for (ir::Value& v : values) v = region->import(v);
+  }
+  std::vector<NamedVariable> chosen;
+  for (NamedVariable& v : variables(module)) {
+    if (wrt(v.path, *v.variable)) chosen.push_back(std::move(v));
+  }
+  Values results;
+  {
+    const Binding binding(chosen, values);
+    results = fn();
+  }
   out.value = results[0];
   out.aux.assign(results.begin() + 1, results.end());
   const Values gradients = autodiff::grad(out.value, values);
@@ -95,8 +107,8 @@ ValueAndGrad value_and_grad(Module& module, const Filter& wrt, const std::functi
   return out;
 }
 
-State grad(Module& module, const Filter& wrt, const std::function<Values()>& fn) {
-  return value_and_grad(module, wrt, fn).gradients;
+State grad(Module& module, const Filter& wrt, const std::function<Values()>& fn, ir::Graph* region) {
+  return value_and_grad(module, wrt, fn, region).gradients;
 }
 
 }  // namespace mt::nnx

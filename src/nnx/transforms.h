@@ -32,8 +32,12 @@ struct ValueAndGrad {
   State gradients;   // paths and types of the variables, their gradients as values
 };
 
-// fn returns {loss, aux...}. Gradients with respect to the variables that `wrt` takes.
-ValueAndGrad value_and_grad(Module& module, const Filter& wrt, const std::function<Values()>& fn);
-State grad(Module& module, const Filter& wrt, const std::function<Values()>& fn);
+// fn returns {loss, aux...}. Gradients with respect to the variables that `wrt` takes. Inside the body
+// of a scan or remat, `region` is its graph (that of any of its values): while fn runs, the variables
+// are those of the region.
+ValueAndGrad value_and_grad(Module& module, const Filter& wrt, const std::function<Values()>& fn,
+                            ir::Graph* region = nullptr);
+State grad(Module& module, const Filter& wrt, const std::function<Values()>& fn,
+           ir::Graph* region = nullptr);
 
 }  // namespace mt::nnx
