@@ -1,0 +1,20 @@
+// Any bytes: parsed or refused with an Error; what is parsed can be read whole.
+#include <cstddef>
+#include <cstdint>
+
+#include "base/error.h"
+#include "checkpoint/safetensors.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace mt;
+  try {
+    const auto source = checkpoint::ByteSource::memory(std::as_bytes(std::span(data, size)), "fuzz");
+    const auto reader = checkpoint::open_safetensors(source);
+    for (const std::string& name : reader->names()) {
+      const Tensor tensor = reader->read(name);
+      MT_CHECK(tensor.bytes().size() <= size);
+    }
+  } catch (const Error&) {
+  }
+  return 0;
+}
