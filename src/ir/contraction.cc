@@ -14,6 +14,12 @@ bool contains(const std::vector<int64_t>& list, int64_t x) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
+bool repeats(std::vector<int64_t> a, const std::vector<int64_t>& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  std::sort(a.begin(), a.end());
+  return std::adjacent_find(a.begin(), a.end()) != a.end();
+}
+
 void check_pairs(Value lhs, Value rhs, const std::vector<int64_t>& l, const std::vector<int64_t>& r,
                  const char* what, Site site) {
   const Graph* graph = &graph_of({lhs, rhs});
@@ -71,6 +77,9 @@ Value dot_general(Value lhs, Value rhs, DotDims dims, DType result, Site site) {
   }
   check_pairs(lhs, rhs, dims.lhs_batch, dims.rhs_batch, "batch", site);
   check_pairs(lhs, rhs, dims.lhs_contract, dims.rhs_contract, "contracting", site);
+  if (repeats(dims.lhs_batch, dims.lhs_contract) || repeats(dims.rhs_batch, dims.rhs_contract)) {
+    shape_error(OpKind::kDotGeneral, &graph, site, "an axis is named twice");
+  }
   Shape shape;
   for (const int64_t a : dims.lhs_batch) shape.push_back(lhs.dim(a));
   for (int64_t i = 0; i < lhs.rank(); ++i) {
@@ -92,7 +101,21 @@ Value einsum(std::string_view formula, Value lhs, Value rhs, DType result, Site 
   const std::string_view l = formula.substr(0, comma);
   const std::string_view r = formula.substr(comma + 1, arrow - comma - 1);
   const std::string_view out = formula.substr(arrow + 2);
-  if (static_cast<int64_t>(l.size()) != lhs.rank() || static_cast<int64_t>(r.size()) != rhs.rank()) {
+  // Every letter of the result is in an input, every letter of one input alone is in the result, and
+  // none is twice in one of them.
+  const auto fits = [&](std::string_view letters, const auto& known) {
+    for (const char c : letters) {
+      if (std::count(letters.begin(), letters.end(), c) > 1 || !known(c)) return false;
+    }
+    return true;
+  };
+  const auto in = [](std::string_view letters, char c) {
+    return letters.find(c) != std::string_view::npos;
+  };
+  if (static_cast<int64_t>(l.size()) != lhs.rank() || static_cast<int64_t>(r.size()) != rhs.rank() ||
+      !fits(l, [&](char c) { return in(r, c) || in(out, c); }) ||
+      !fits(r, [&](char c) { return in(l, c) || in(out, c); }) ||
+      !fits(out, [&](char c) { return in(l, c) || in(r, c); })) {
     shape_error(OpKind::kDotGeneral, &graph_of({lhs, rhs}), site,
                 fmt::format("\"{}\" does not fit {} and {}", formula, to_string(lhs.type()),
                             to_string(rhs.type())));
@@ -126,9 +149,10 @@ Value reduce_min(Value x, std::vector<int64_t> axes, bool keep, Site site) {
 }
 
 Value mean(Value x, std::vector<int64_t> axes, bool keep, Site site) {
+  const Value sum = reduce_sum(x, axes, keep, site);  // checks the axes
   int64_t count = 1;
   for (const int64_t a : axes) count *= x.dim(a);
-  return reduce_sum(x, std::move(axes), keep, site) * (1.0 / static_cast<double>(count));
+  return sum * (1.0 / static_cast<double>(count));
 }
 
 Value sum_all(Value x) {

@@ -121,6 +121,13 @@ std::vector<Value> scan(const std::vector<Value>& init, const std::vector<Value>
   Graph& graph = graph_or(init, xs);
   ScanInfo info{options.length, static_cast<int64_t>(init.size()), options.x_axes, options.y_axes,
                 options.reverse};
+  if (info.length < 1) {
+    shape_error(OpKind::kScan, &graph, site, fmt::format("length {} is below 1", info.length));
+  }
+  if (info.x_axes.size() > xs.size()) {
+    shape_error(OpKind::kScan, &graph, site, fmt::format("{} axes are given for {} xs",
+                                                         info.x_axes.size(), xs.size()));
+  }
   info.x_axes.resize(xs.size(), 0);
   std::vector<Type> types = types_of(init);
   for (size_t i = 0; i < xs.size(); ++i) {
@@ -135,8 +142,13 @@ std::vector<Value> scan(const std::vector<Value>& init, const std::vector<Value>
     types.push_back({xs[i].dtype(), shape});
   }
   Traced traced = trace(graph, types, body);
+  info.y_axes = options.y_axes;  // only now: nnx::scan learns them while its body is traced
   check_carry(OpKind::kScan, graph, *traced.region, init, site);
   const size_t ys = traced.region->outputs.size() - init.size();
+  if (info.y_axes.size() > ys) {
+    shape_error(OpKind::kScan, &graph, site,
+                fmt::format("{} axes are given for {} ys", info.y_axes.size(), ys));
+  }
   info.y_axes.resize(ys, 0);
   std::vector<Type> results = types_of(init);
   for (size_t i = 0; i < ys; ++i) {

@@ -5,6 +5,13 @@
 #include "base/error.h"
 
 namespace mt::ir {
+namespace {
+
+std::string in_path(const std::string& path) {
+  return path.empty() ? "" : fmt::format(" (in {})", path);
+}
+
+}  // namespace
 
 const Type& Value::type() const {
   MT_CHECK(graph != nullptr);
@@ -41,7 +48,7 @@ Value Graph::import(Value value) {
   MT_CHECK(value.graph != nullptr);
   if (value.graph == this) return value;
   if (parent_ == nullptr) {
-    throw fail(ErrorKind::kShape, "a value of another trace is used here (in {})", path);
+    throw fail(ErrorKind::kShape, "a value of another trace is used here{}", in_path(path));
   }
   const Value outer = parent_->import(value);
   for (size_t i = 0; i < captured_.size(); ++i) {
@@ -95,7 +102,7 @@ Graph& graph_of(const std::vector<Value>& values) {
   }
   for (const Value& v : values) {
     if (!v.graph->encloses(deepest)) {
-      throw fail(ErrorKind::kShape, "operands come from different traces (in {})", deepest->path);
+      throw fail(ErrorKind::kShape, "operands come from different traces{}", in_path(deepest->path));
     }
   }
   return *deepest;

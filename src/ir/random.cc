@@ -80,7 +80,7 @@ Value fold_in(Value key, Value data) {
   Graph& g = graph_of({key, data});
   const Value low = data.dtype() == DType::kU32 ? data : cast(data, DType::kU32);
   const auto [a, b] = threefry(word(key, 0), word(key, 1), u32(g, 0), low);
-  return concatenate({reshape(a, {1}), reshape(b, {1})}, 0);
+  return concatenate({expand_dims(a, -1), expand_dims(b, -1)}, -1);
 }
 
 Value random_bits(Value key, const Shape& shape) {

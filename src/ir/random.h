@@ -11,7 +11,7 @@ namespace mt::ir {
 // in front, and each key's numbers are those it gives alone.
 Value key_from_seed(Graph& graph, uint64_t seed);
 Value fold_in(Value key, uint32_t data);
-Value fold_in(Value key, Value data);  // data: a u32 or s32 scalar
+Value fold_in(Value key, Value data);  // data: u32 or s32, a scalar or one a key of the batch
 
 Value random_bits(Value key, const Shape& shape);                            // u32
 Value random_uniform(Value key, const Shape& shape, double low, double high);  // f32 in [low, high)

@@ -7,7 +7,9 @@
 #include <array>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
+#include <span>
 
 #include "base/error.h"
 
@@ -38,29 +40,61 @@ std::string float_text(double value, DType dtype) {
 std::string splat_text(double value, DType dtype) {
   if (dtype == DType::kPred) return value != 0 ? "true" : "false";
   if (is_float(dtype)) return float_text(value, dtype);
+  if (dtype == DType::kU64) return fmt::format("{}", static_cast<uint64_t>(value));
   return fmt::format("{}", static_cast<int64_t>(value));
+}
+
+// Nested lists: [[true, false], [false, false]].
+std::string bool_text(std::span<const uint8_t> bytes, const Shape& shape, size_t axis, size_t& next) {
+  if (axis == shape.size()) return bytes[next++] != 0 ? "true" : "false";
+  std::vector<std::string> parts;
+  for (int64_t i = 0; i < shape[axis]; ++i) parts.push_back(bool_text(bytes, shape, axis + 1, next));
+  return fmt::format("[{}]", fmt::join(parts, ", "));
 }
 
 std::string literal_text(const Tensor& tensor) {
   if (tensor.size() == 0) return "dense<>";
-  if (tensor.dtype() == DType::kPred) {  // i1 is packed in MLIR's hex form: print words instead
-    std::vector<const char*> words;
-    for (const uint8_t b : tensor.data<uint8_t>()) words.push_back(b != 0 ? "true" : "false");
-    std::string flat = fmt::format("{}", fmt::join(words, ", "));
-    return tensor.size() == 1 && tensor.shape().empty() ? fmt::format("dense<{}>", flat)
-                                                        : fmt::format("dense<[{}]>", flat);
+  if (tensor.dtype() == DType::kPred) {  // i1 has no hex form that all versions of MLIR agree on
+    size_t next = 0;
+    return fmt::format("dense<{}>", bool_text(tensor.data<uint8_t>(), tensor.shape(), 0, next));
   }
   std::string hex = "dense<\"0x";
   for (const std::byte b : tensor.bytes()) hex += fmt::format("{:02X}", static_cast<unsigned>(b));
   return hex + "\">";
 }
 
-std::string sharding_text(const sharding::PartitionSpec& spec) {
+// The start of a reduction: zero, or the lowest (highest) number of the dtype.
+std::string identity_text(OpKind kind, DType dtype) {
+  const bool lowest = kind == OpKind::kReduceMax;
+  if (kind == OpKind::kReduceSum) return splat_text(0, dtype);
+  if (is_float(dtype)) return float_text(lowest ? -INFINITY : INFINITY, dtype);
+  const auto limits = [&]<typename T>(T) {
+    return fmt::format("{}", lowest ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max());
+  };
+  switch (dtype) {
+    case DType::kS8: return limits(int8_t{});
+    case DType::kU8: return limits(uint8_t{});
+    case DType::kS32: return limits(int32_t{});
+    case DType::kU32: return limits(uint32_t{});
+    case DType::kS64: return limits(int64_t{});
+    case DType::kU64: return limits(uint64_t{});
+    default: return lowest ? "false" : "true";  // pred
+  }
+}
+
+// Axes of size 1 are not in the printed mesh.
+std::string axes_text(const sharding::Mesh& mesh, const std::vector<std::string>& axes) {
+  std::vector<std::string> quoted;
+  for (const std::string& axis : axes) {
+    if (mesh.axis_size(axis) > 1) quoted.push_back(fmt::format("\"{}\"", axis));
+  }
+  return fmt::format("{{{}}}", fmt::join(quoted, ", "));
+}
+
+std::string sharding_text(const sharding::Mesh& mesh, const sharding::PartitionSpec& spec) {
   std::vector<std::string> dims;
   for (const auto& dim : spec.dims) {
-    std::string axes;
-    for (const std::string& axis : dim) axes += fmt::format("{}\"{}\"", axes.empty() ? "" : ", ", axis);
-    dims.push_back("{" + axes + "}");
+    dims.push_back(axes_text(mesh, dim));
   }
   return fmt::format("<@mesh, [{}]>", fmt::join(dims, ", "));
 }
@@ -118,7 +152,7 @@ class Writer {
   std::string argument_attributes(size_t i) const {
     std::vector<std::string> list;
     if (sharded() && i < spec_.arguments.size() && spec_.arguments[i]) {
-      list.push_back("sdy.sharding = #sdy.sharding" + sharding_text(*spec_.arguments[i]));
+      list.push_back("sdy.sharding = #sdy.sharding" + sharding_text(spec_.mesh, *spec_.arguments[i]));
     }
     if (i < spec_.donated.size() && spec_.donated[i] >= 0) {
       list.push_back(fmt::format("tf.aliasing_output = {} : i32", spec_.donated[i]));
@@ -138,7 +172,7 @@ class Writer {
     for (size_t i = 0; i < graph.outputs.size(); ++i) {
       std::string text = mlir(graph.outputs[i].type());
       if (sharded() && i < spec_.results.size() && spec_.results[i]) {
-        text += fmt::format(" {{sdy.sharding = #sdy.sharding{}}}", sharding_text(*spec_.results[i]));
+        text += fmt::format(" {{sdy.sharding = #sdy.sharding{}}}", sharding_text(spec_.mesh, *spec_.results[i]));
       }
       results.push_back(std::move(text));
     }
@@ -221,6 +255,10 @@ class Writer {
       case OpKind::kWhile: return while_op(graph, node, names, indent);
       case OpKind::kManualComputation: return manual_op(graph, node, names, indent);
       case OpKind::kShardingConstraint: return constraint_op(graph, node, names, indent);
+      case OpKind::kAllReduce:
+        if (sharded()) break;
+        names[static_cast<size_t>(node.results[0])] = names[static_cast<size_t>(node.operands[0])];
+        return;
       default: break;
     }
     std::vector<std::string> operands, operand_types, result_types;
@@ -258,15 +296,9 @@ class Writer {
   }
 
   std::string reduction_identity(OpKind kind, DType dtype, int indent) {
-    double value = 0;
-    if (kind != OpKind::kReduceSum) {
-      const double sign = kind == OpKind::kReduceMax ? -1 : 1;
-      value = sign * (is_float(dtype) ? INFINITY : kind == OpKind::kReduceMax ? 2147483648.0
-                                                                             : 2147483647.0);
-    }
     return simple("stablehlo.constant", {}, {}, {mlir(Type{dtype, {}})},
-                  fmt::format("value = dense<{}> : {}", splat_text(value, dtype),
-                              mlir(Type{dtype, {}})), indent);
+                  fmt::format("value = dense<{}> : {}", identity_text(kind, dtype), mlir(Type{dtype, {}})),
+                  indent);
   }
 
   std::string reducer(std::string_view op_name, DType dtype) {
@@ -315,9 +347,6 @@ class Writer {
       return fmt::format("value = dense<{}> : {}", splat_text(splat->value, type.dtype), mlir(type));
     }
     const Tensor& tensor = std::get<Literal>(attributes).tensor;
-    if (type.dtype == DType::kPred && type.shape.size() > 1) {
-      throw fail(ErrorKind::kShape, "bool literals of rank {} cannot be printed", type.shape.size());
-    }
     return fmt::format("value = {} : {}", literal_text(tensor), mlir(type));
   }
 
@@ -391,7 +420,7 @@ class Writer {
     }
     const std::string result = fresh();
     line(indent, fmt::format("{} = sdy.sharding_constraint {} {} : {}{}", result, operand,
-                             sharding_text(std::get<Spec>(node.attributes).spec),
+                             sharding_text(spec_.mesh, std::get<Spec>(node.attributes).spec),
                              mlir(graph.type_of(node.results[0])), location(node)));
     names[static_cast<size_t>(node.results[0])] = result;
   }
@@ -399,15 +428,16 @@ class Writer {
   void manual_op(const Graph& graph, const Node& node, Names& names, int indent) {
     const auto& info = std::get<ManualInfo>(node.attributes);
     const Graph& region = *node.regions[0];
-    std::vector<std::string> operands, in, out, types, results, parameters, axes;
+    if (!sharded()) return here(node, region, names, indent);
+    std::vector<std::string> operands, in, out, types, results, parameters;
     for (size_t i = 0; i < node.operands.size(); ++i) {
       operands.push_back(names[static_cast<size_t>(node.operands[i])]);
       types.push_back(mlir(graph.type_of(node.operands[i])));
-      in.push_back(sharding_text(info.in[i]));
+      in.push_back(sharding_text(spec_.mesh, info.in[i]));
     }
     for (size_t i = 0; i < node.results.size(); ++i) {
       results.push_back(mlir(graph.type_of(node.results[i])));
-      out.push_back(sharding_text(info.out[i]));
+      out.push_back(sharding_text(spec_.mesh, info.out[i]));
     }
     Names inner(region.value_count());
     for (const int32_t id : region.parameters()) {
@@ -415,17 +445,32 @@ class Writer {
       parameters.push_back(fmt::format("{}: {}", inner[static_cast<size_t>(id)],
                                        mlir(region.type_of(id))));
     }
-    for (const std::string& axis : info.manual_axes) axes.push_back(fmt::format("\"{}\"", axis));
     const std::string result = fresh();
     line(indent, fmt::format("{}{} = sdy.manual_computation({}) in_shardings=[{}] "
-                             "out_shardings=[{}] manual_axes={{{}}} ({}) {{",
+                             "out_shardings=[{}] manual_axes={} ({}) {{",
                              result, results.size() == 1 ? "" : fmt::format(":{}", results.size()),
                              fmt::join(operands, ", "), fmt::join(in, ", "), fmt::join(out, ", "),
-                             fmt::join(axes, ", "), fmt::join(parameters, ", ")));
+                             axes_text(spec_.mesh, info.manual_axes), fmt::join(parameters, ", ")));
     body(region, inner, indent + 2, "sdy.return");
     line(indent, fmt::format("}} : ({}) -> ({}){}", fmt::join(types, ", "),
                              fmt::join(results, ", "), location(node)));
     bind(node, names, result);
+  }
+
+  // One device: the region's ops without the region.
+  void here(const Node& node, const Graph& region, Names& names, int indent) {
+    Names inner(region.value_count());
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      inner[static_cast<size_t>(region.parameters()[i])] =
+          names[static_cast<size_t>(node.operands[i])];
+    }
+    for (const Node& child : region.nodes()) {
+      if (child.kind != OpKind::kParameter) op(region, child, inner, indent);
+    }
+    for (size_t i = 0; i < node.results.size(); ++i) {
+      names[static_cast<size_t>(node.results[i])] =
+          inner[static_cast<size_t>(region.outputs[i].id)];
+    }
   }
 
   // Opens a block with one parameter a type; returns the parameters' names.

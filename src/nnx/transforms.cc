@@ -20,9 +20,26 @@ Values with_intermediates(Module& module, const std::function<Values()>& fn,
   return out;
 }
 
-// The last paths.size() results are sown again by the module; the rest is returned.
-Values sow_again(Module& module, Values results, const std::vector<std::string>& paths) {
-  const size_t own = results.size() - paths.size();
+// Appends the values of variables that are no longer those of `before`; `changed` tells which.
+void append_changed(const std::vector<NamedVariable>& vars, const Values& before,
+                    std::vector<size_t>& changed, Values& out) {
+  changed.clear();
+  for (size_t i = 0; i < vars.size(); ++i) {
+    if (vars[i].variable->value == before[i]) continue;
+    changed.push_back(i);
+    out.push_back(vars[i].variable->value);
+  }
+}
+
+// The last results are new values of variables, those before them are sown again by the module; the
+// rest is returned.
+Values take_back(Module& module, Values results, const std::vector<std::string>& paths,
+                 const std::vector<NamedVariable>& vars, const std::vector<size_t>& changed) {
+  const size_t sown = results.size() - changed.size();
+  for (size_t i = 0; i < changed.size(); ++i) {
+    vars[changed[i]].variable->value = results[sown + i];
+  }
+  const size_t own = sown - paths.size();
   for (size_t i = 0; i < paths.size(); ++i) module.sow(paths[i], results[own + i]);
   results.resize(own);
   return results;
@@ -57,13 +74,19 @@ Values scan(Module& module, int64_t length, const Values& carry,
   xs.push_back(ir::iota(graph, DType::kS32, {length}, 0));
   options.x_axes.push_back(0);
   std::vector<std::string> paths;
+  std::vector<size_t> changed;
   const auto body = [&](const Values& in) {
     const auto at = in.begin() + static_cast<long>(carry.size());
-    const Binding binding(vars, Values(at, in.end() - 1));
-    return with_intermediates(
+    const Values layer(at, in.end() - 1);
+    const Binding binding(vars, layer);
+    Values out = with_intermediates(
         module, [&] { return fn(Values(in.begin(), at), in.back()); }, paths);
+    options.y_axes.assign(out.size() - std::min(out.size(), carry.size()), 0);
+    append_changed(vars, layer, changed, out);
+    for (const size_t i : changed) options.y_axes.push_back(vars[i].variable->stack_axis);
+    return out;
   };
-  return sow_again(module, ir::scan(carry, xs, options, body), paths);
+  return take_back(module, ir::scan(carry, xs, options, body), paths, vars, changed);
 }
 
 Values remat(Module& module, const std::vector<std::string>& saved, const Values& inputs,
@@ -73,12 +96,15 @@ Values remat(Module& module, const std::vector<std::string>& saved, const Values
   for (const auto& [path, v] : vars) arguments.push_back(v->value);
   arguments.insert(arguments.end(), inputs.begin(), inputs.end());
   std::vector<std::string> paths;
+  std::vector<size_t> changed;
   const auto body = [&](const Values& in) {
     const Binding binding(vars, in);
     const Values own(in.begin() + static_cast<long>(vars.size()), in.end());
-    return with_intermediates(module, [&] { return fn(own); }, paths);
+    Values out = with_intermediates(module, [&] { return fn(own); }, paths);
+    append_changed(vars, in, changed, out);
+    return out;
   };
-  return sow_again(module, ir::remat(arguments, saved, body), paths);
+  return take_back(module, ir::remat(arguments, saved, body), paths, vars, changed);
 }
 
 ValueAndGrad value_and_grad(Module& module, const Filter& wrt, const std::function<Values()>& fn,

@@ -17,7 +17,8 @@ using Values = std::vector<ir::Value>;
 void stack_layers(Module& module, int64_t length, int64_t axis, const std::string& axis_name);
 
 // Runs fn(carry, index) `length` times with the variables of `module` bound to layer 0, 1, ... of
-// their stacks; `index` is a s32 scalar. What the layers sow is stacked (axis 0) and sown by `module`.
+// their stacks; `index` is a s32 scalar. What fn returns behind the carry, and what the layers sow, is
+// stacked along axis 0; `module` sows the latter. Variables that fn changes get their new stacks.
 Values scan(Module& module, int64_t length, const Values& carry,
             const std::function<Values(const Values& carry, ir::Value index)>& fn);
 
