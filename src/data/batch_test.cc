@@ -168,9 +168,9 @@ TextSourceOptions resumable_data(const TempFolder& folder) {
   std::mt19937 random(3);
   std::string text;
   for (int i = 0; i < 60; ++i) text += random_text(random, 200) + "\n%\n";
-  std::string lines =
-      "{\"text\": \"" + std::string(300, 'q') + "\\n" + std::string(900, 'r') + "\"}\n";
-  const std::string paths = folder.write("a.txt", text) + "," + folder.write("b.jsonl", lines);
+  const std::string line = fmt::format("{{\"text\": \"{:q>300}\\n{:r>900}\"}}\n", "", "");
+  const std::string paths =
+      fmt::format("{},{}", folder.write("a.txt", text), folder.write("b.jsonl", line));
   return {.paths = paths,
           .document_separator = "%",
           .num_epoch = 3,

@@ -151,7 +151,7 @@ TEST(TextSource, LongDocumentsComeInParts) {
 TEST(TextSource, EpochsAndShuffling) {
   const TempFolder folder;
   std::string lines;
-  for (int i = 0; i < 50; ++i) lines += "{\"text\": \"" + std::to_string(i) + "\"}\n";
+  for (int i = 0; i < 50; ++i) lines += fmt::format("{{\"text\": \"{}\"}}\n", i);
   const std::string file = folder.write("n.jsonl", lines);
   const Texts in_order = read_all({.paths = file});
   ASSERT_EQ(in_order.size(), 50U);
@@ -173,11 +173,10 @@ TEST(TextSource, EpochsAndShuffling) {
 
 TEST(TextSource, ResumesAnywhere) {
   const TempFolder folder;
+  const std::string text = fmt::format("{:a>100}\nend\n%\nb\n%\n{:c>70}", "", "");
+  const std::string line = fmt::format("{{\"text\": \"{:d>99}\\n{:e>50}\"}}\n", "", "");
   const std::string paths =
-      folder.write("a.txt", std::string(100, 'a') + "\nend\n%\nb\n%\n" + std::string(70, 'c')) +
-      "," +
-      folder.write("b.jsonl",
-                   "{\"text\": \"" + std::string(99, 'd') + "\\n" + std::string(50, 'e') + "\"}\n");
+      fmt::format("{},{}", folder.write("a.txt", text), folder.write("b.jsonl", line));
   const TextSourceOptions options = {
       .paths = paths, .document_separator = "%", .num_epoch = 2, .shuffle = true, .part_bytes = 20};
   const auto rest = [](Source& source) {

@@ -1,6 +1,7 @@
 // For tests: a folder that goes away again.
 #pragma once
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -15,8 +16,8 @@ class TempFolder final {
  public:
   TempFolder() {
     static int count = 0;
-    path_ = std::filesystem::temp_directory_path() /
-            ("mt_data_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+    path_ =
+        std::filesystem::temp_directory_path() / fmt::format("mt_data_{}_{}", getpid(), count++);
     std::filesystem::create_directories(path_);
   }
   ~TempFolder() { std::filesystem::remove_all(path_); }
