@@ -5,4 +5,4 @@ add_test(NAME rooms.includes_follow_the_table
 add_test(NAME rooms.every_rule_can_fail
          COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/scripts/check_rooms.py --self-test)
 set_tests_properties(rooms.includes_follow_the_table rooms.every_rule_can_fail
-                     PROPERTIES LABELS unit TIMEOUT 60)
+                     PROPERTIES LABELS checks TIMEOUT 60)

@@ -20,4 +20,4 @@ if(NOT MT_FUZZ)
 endif()
 add_test(NAME headers.every_header_compiles_alone
          COMMAND ${CMAKE_COMMAND} --build ${CMAKE_BINARY_DIR} --target headers_alone)
-set_tests_properties(headers.every_header_compiles_alone PROPERTIES LABELS unit TIMEOUT 600 RUN_SERIAL ON)
+set_tests_properties(headers.every_header_compiles_alone PROPERTIES LABELS headers TIMEOUT 600 RUN_SERIAL ON)
