@@ -31,5 +31,4 @@ class ByteSource final {
   size_t size_ = 0;
 };
 
-
 }  // namespace mt::checkpoint

@@ -53,8 +53,7 @@ void decode_f32(const ByteSource& source, const StoredTensor& tensor, int64_t fi
 
 Tensor decode_whole(const ByteSource& source, const StoredTensor& tensor) {
   const TensorInfo& info = *tensor.info;
-  const size_t bytes =
-      static_cast<size_t>(element_count(info.shape) * byte_size(info.dtype));
+  const size_t bytes = static_cast<size_t>(element_count(info.shape) * byte_size(info.dtype));
   // Not Tensor(dtype, shape): zeroing first would double the time of a large table.
   const std::shared_ptr<std::byte[]> memory = std::make_shared_for_overwrite<std::byte[]>(bytes);
   const std::span<std::byte> all(memory.get(), bytes);

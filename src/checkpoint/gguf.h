@@ -33,9 +33,9 @@ class GgufValue {
   double as_double() const;  // integers too
   const std::string& as_string() const;
   const std::vector<std::string>& as_strings() const;
-  const std::vector<float>& as_floats() const;    // an array of float32
-  const std::vector<int64_t>& as_ints() const;    // an array of integers up to 32 bits, or int64
-  const char* kind() const;                       // "a string", "an array of strings"
+  const std::vector<float>& as_floats() const;  // an array of float32
+  const std::vector<int64_t>& as_ints() const;  // an array of integers up to 32 bits, or int64
+  const char* kind() const;                     // "a string", "an array of strings"
 
  private:
   Variant value_;

@@ -154,8 +154,8 @@ void q6_k(const std::byte* in, int64_t blocks, float* out) {
   for (int64_t b = 0; b < blocks; ++b, in += 210) {
     const float scale = half(in + 208);
     for (int group = 0; group < 16; ++group, out += 16) {
-      const int upper = group / 8;        // which 128
-      const int row = (group % 8) / 2;    // which 32 of these
+      const int upper = group / 8;      // which 128
+      const int row = (group % 8) / 2;  // which 32 of these
       const int lane = 16 * (group % 2);
       const std::byte* low = in + 64 * upper + 32 * (row % 2) + lane;
       const std::byte* high = in + 128 + 32 * upper + lane;

@@ -10,11 +10,11 @@
 namespace mt::checkpoint {
 
 struct BlockFormat {
-  uint32_t id = 0;             // ggml's type number
-  std::string_view name;       // "Q4_K"
-  int64_t elements = 0;        // a block holds
-  int64_t bytes = 0;           // a block takes
-  DType dtype = DType::kF32;   // the values' type; float32 for quantised formats
+  uint32_t id = 0;            // ggml's type number
+  std::string_view name;      // "Q4_K"
+  int64_t elements = 0;       // a block holds
+  int64_t bytes = 0;          // a block takes
+  DType dtype = DType::kF32;  // the values' type; float32 for quantised formats
   // Decodes `blocks` whole blocks to float32; null for integer types, which have no such reading.
   void (*to_float)(const std::byte* in, int64_t blocks, float* out) = nullptr;
 

@@ -6,12 +6,12 @@
 #include "checkpoint/gguf.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace mt;
   try {
-    const auto source = checkpoint::ByteSource::memory(std::as_bytes(std::span(data, size)), "fuzz");
-    const auto file = checkpoint::GgufFile::open(source);
+    const auto source =
+        mt::checkpoint::ByteSource::memory(std::as_bytes(std::span(data, size)), "fuzz");
+    const auto file = mt::checkpoint::GgufFile::open(source);
     for (const std::string& name : file->names()) file->read(name);
-  } catch (const Error&) {
+  } catch (const mt::Error&) {
   }
   return 0;
 }

@@ -15,7 +15,19 @@ constexpr int kMaxNesting = 4;  // arrays of arrays
 constexpr size_t kWindow = size_t{1} << 18;
 
 enum Type : uint32_t {
-  kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64
+  kU8,
+  kI8,
+  kU16,
+  kI16,
+  kU32,
+  kI32,
+  kF32,
+  kBool,
+  kString,
+  kArray,
+  kU64,
+  kI64,
+  kF64
 };
 
 // Reads forward through a window, so that a quarter of a million short strings cost few calls.
@@ -157,7 +169,8 @@ uint32_t parse_version(Cursor& in) {
   in.enter("not a GGUF file");
   std::array<char, 4> magic{};
   in.bytes(std::as_writable_bytes(std::span(magic)));
-  if (std::string_view(magic.data(), 4) != "GGUF") throw in.error("it does not start with \"GGUF\"");
+  if (std::string_view(magic.data(), 4) != "GGUF")
+    throw in.error("it does not start with \"GGUF\"");
   in.enter("header");
   const uint32_t version = in.number<uint32_t>();
   if (version == 0x02000000U || version == 0x03000000U) throw in.error("big-endian");
@@ -243,7 +256,8 @@ uint64_t alignment_of(Cursor& in, const GgufHeader& header) {
     if (key != "general.alignment") continue;
     in.enter("key \"general.alignment\"");
     const auto* v = std::get_if<int64_t>(&value.get());
-    if (!v || *v <= 0 || *v > (int64_t{1} << 31) || !std::has_single_bit(static_cast<uint64_t>(*v))) {
+    if (!v || *v <= 0 || *v > (int64_t{1} << 31) ||
+        !std::has_single_bit(static_cast<uint64_t>(*v))) {
       throw in.error("expected a power of two");
     }
     return static_cast<uint64_t>(*v);

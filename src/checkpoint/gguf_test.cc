@@ -148,7 +148,8 @@ TEST(Gguf, BadMetadata) {
 
 TEST(Gguf, BadTensors) {
   const std::string word(4, '\0');
-  expect_refused(GgufBuilder().floats("w", {1}, {1}).floats("w", {1}, {1}).build(), "is there twice");
+  expect_refused(GgufBuilder().floats("w", {1}, {1}).floats("w", {1}, {1}).build(),
+                 "is there twice");
   expect_refused(GgufBuilder().tensor("w", 16, {256}, word).build(),
                  "tensor \"w\": tensor type 16 is not supported");
   expect_refused(GgufBuilder().tensor("w", 0, {1}, word, 4).build(), "not a multiple of 32");
@@ -164,9 +165,11 @@ TEST(Gguf, BadTensors) {
 
 // A file cut anywhere is refused, never read beyond its end.
 TEST(Gguf, EveryPrefixIsRefused) {
-  const std::string bytes =
-      GgufBuilder().text("k", "value").key("a", 9, array(8, 1, ByteWriter().text("x").bytes))
-          .floats("w", {8}, {1, 2, 3, 4, 5, 6, 7, 8}).build();
+  const std::string bytes = GgufBuilder()
+                                .text("k", "value")
+                                .key("a", 9, array(8, 1, ByteWriter().text("x").bytes))
+                                .floats("w", {8}, {1, 2, 3, 4, 5, 6, 7, 8})
+                                .build();
   EXPECT_EQ(parse_error(bytes), "");
   for (size_t n = 0; n < bytes.size(); ++n) {
     EXPECT_NE(parse_error(bytes.substr(0, n)), "") << n << " of " << bytes.size();

@@ -13,11 +13,18 @@ const T& get_as(const GgufValue& value, const char* expected) {
 }  // namespace
 
 const char* GgufValue::kind() const {
-  constexpr const char* kNames[] = {
-      "a bool",          "an integer",           "an integer",
-      "a number",        "a string",             "an array of bools",
-      "an array of integers", "an array of integers", "an array of numbers",
-      "an array of numbers",  "an array of strings",  "an array of arrays"};
+  constexpr const char* kNames[] = {"a bool",
+                                    "an integer",
+                                    "an integer",
+                                    "a number",
+                                    "a string",
+                                    "an array of bools",
+                                    "an array of integers",
+                                    "an array of integers",
+                                    "an array of numbers",
+                                    "an array of numbers",
+                                    "an array of strings",
+                                    "an array of arrays"};
   static_assert(std::size(kNames) == std::variant_size_v<Variant>);
   return kNames[value_.index()];
 }

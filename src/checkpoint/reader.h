@@ -15,10 +15,10 @@
 namespace mt::checkpoint {
 
 struct TensorInfo {
-  std::string encoding;        // as the format calls it: "F32", "BF16", "Q4_K"
-  DType dtype = DType::kF32;   // what read() gives; float32 for quantised blocks
-  Shape shape;                 // outermost first (GGUF's dimensions reversed)
-  int64_t stored_bytes = 0;    // in the file
+  std::string encoding;       // as the format calls it: "F32", "BF16", "Q4_K"
+  DType dtype = DType::kF32;  // what read() gives; float32 for quantised blocks
+  Shape shape;                // outermost first (GGUF's dimensions reversed)
+  int64_t stored_bytes = 0;   // in the file
 };
 
 class TensorReader {
@@ -26,8 +26,8 @@ class TensorReader {
   virtual ~TensorReader() = default;
 
   virtual const std::string& path() const = 0;
-  virtual const std::vector<std::string>& names() const = 0;           // in the file's order
-  virtual const TensorInfo* find(std::string_view name) const = 0;     // nullptr if absent
+  virtual const std::vector<std::string>& names() const = 0;        // in the file's order
+  virtual const TensorInfo* find(std::string_view name) const = 0;  // nullptr if absent
 
   // The whole tensor. Throws kIo if absent, or if the file has been cut meanwhile.
   virtual Tensor read(std::string_view name) const = 0;

@@ -21,9 +21,9 @@ struct Encoding {
   DType dtype;
 };
 constexpr std::array kEncodings = {
-    Encoding{"BOOL", DType::kPred}, Encoding{"U8", DType::kU8},     Encoding{"I8", DType::kS8},
-    Encoding{"I32", DType::kS32},   Encoding{"U32", DType::kU32},   Encoding{"I64", DType::kS64},
-    Encoding{"U64", DType::kU64},   Encoding{"F16", DType::kF16},   Encoding{"BF16", DType::kBF16},
+    Encoding{"BOOL", DType::kPred}, Encoding{"U8", DType::kU8},   Encoding{"I8", DType::kS8},
+    Encoding{"I32", DType::kS32},   Encoding{"U32", DType::kU32}, Encoding{"I64", DType::kS64},
+    Encoding{"U64", DType::kU64},   Encoding{"F16", DType::kF16}, Encoding{"BF16", DType::kBF16},
     Encoding{"F32", DType::kF32},   Encoding{"F64", DType::kF64},
 };
 
@@ -152,7 +152,8 @@ void check_ranges(const ByteSource& source, const SafetensorsHeader& header, siz
     }
   }
   if (at != data_bytes) {
-    throw fault(source, "MetadataIncompleteBuffer", "{} bytes of data, expected {}", data_bytes, at);
+    throw fault(source, "MetadataIncompleteBuffer", "{} bytes of data, expected {}", data_bytes,
+                at);
   }
 }
 

@@ -126,8 +126,8 @@ std::unique_ptr<TensorReader> open_safetensors_folder(const std::string& path) {
   if (exists(single)) return open_safetensors(single);
   const std::vector<std::string> files = safetensors_in(path);
   if (files.size() == 1) return open_safetensors(fmt::format("{}/{}", path, files[0]));
-  throw fail(ErrorKind::kIo, "{}: {} *.safetensors files and no {}, expected one or the other", path,
-             files.size(), kIndexName);
+  throw fail(ErrorKind::kIo, "{}: {} *.safetensors files and no {}, expected one or the other",
+             path, files.size(), kIndexName);
 }
 
 }  // namespace mt::checkpoint

@@ -6,15 +6,15 @@
 #include "checkpoint/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace mt;
   try {
-    const auto source = checkpoint::ByteSource::memory(std::as_bytes(std::span(data, size)), "fuzz");
-    const auto reader = checkpoint::open_safetensors(source);
+    const auto source =
+        mt::checkpoint::ByteSource::memory(std::as_bytes(std::span(data, size)), "fuzz");
+    const auto reader = mt::checkpoint::open_safetensors(source);
     for (const std::string& name : reader->names()) {
-      const Tensor tensor = reader->read(name);
+      const mt::Tensor tensor = reader->read(name);
       MT_CHECK(tensor.bytes().size() <= size);
     }
-  } catch (const Error&) {
+  } catch (const mt::Error&) {
   }
   return 0;
 }

@@ -1,8 +1,8 @@
 // For tests only: temporary folders, the message of an expected error, and GGUF bytes made by hand.
 #pragma once
 
-#include <cstring>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <span>

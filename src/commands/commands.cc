@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "commands/doctor.h"
+#include "commands/parity.h"
 #include "config/suggest.h"
 
 namespace mt::commands {
@@ -72,6 +73,7 @@ void print_error(std::string message) {
 std::span<const Command> all_commands() {
   static const std::array commands = {
       Command{"doctor", "what this machine has and lacks for training, and how to get it", doctor},
+      Command{"parity", "this program's numbers against a reference run of MaxText", parity},
   };
   return commands;
 }

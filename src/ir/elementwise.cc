@@ -145,5 +145,6 @@ Value operator/(Value a, double b) { return a / scalar_like(a, b); }
 Value operator+(double a, Value b) { return scalar_like(b, a) + b; }
 Value operator-(double a, Value b) { return scalar_like(b, a) - b; }
 Value operator*(double a, Value b) { return scalar_like(b, a) * b; }
+Value operator/(double a, Value b) { return scalar_like(b, a) / b; }
 
 }  // namespace mt::ir

@@ -65,6 +65,7 @@ Value operator/(Value a, double b);
 Value operator+(double a, Value b);
 Value operator-(double a, Value b);
 Value operator*(double a, Value b);
+Value operator/(double a, Value b);
 
 // --- shape
 // Operand axis i becomes result axis map[i]; a size-1 operand axis may widen.

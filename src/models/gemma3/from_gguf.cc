@@ -129,9 +129,9 @@ Gemma3Config config_from_gguf(const GgufFile& file) {
   config.local_rope_max_timescale = keys.number("rope.freq_base_swa", 10'000);
   check_source_sizes(config, file.path());
   // The format has no key for the query scale; the 27B, known by its depth, is the one exception.
-  config.query_pre_attn_scalar = static_cast<double>(
-      config.num_decoder_layers == kLayersOf27b ? config.emb_dim / config.num_query_heads
-                                                : config.head_dim);
+  config.query_pre_attn_scalar = static_cast<double>(config.num_decoder_layers == kLayersOf27b
+                                                         ? config.emb_dim / config.num_query_heads
+                                                         : config.head_dim);
   check_pattern(keys, config.num_decoder_layers);
   config.rope_linear_scaling_factor = linear_factor(keys);
   return config;

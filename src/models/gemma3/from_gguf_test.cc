@@ -94,13 +94,15 @@ TEST(FromGguf, RefusesWhatItCannotBe) {
             "f: gemma3.attention.value_length: differs from attention.key_length");
   EXPECT_EQ(error_of(small().text("gemma3.rope.freq_base", "x")),
             "f: gemma3.rope.freq_base: expected a number, found a string");
-  EXPECT_NE(error_of(small().u32("gemma3.attention.sliding_window_pattern", 4))
-                .find("layer 3 is global"), std::string::npos);
+  EXPECT_NE(
+      error_of(small().u32("gemma3.attention.sliding_window_pattern", 4)).find("layer 3 is global"),
+      std::string::npos);
   ByteWriter all_sliding;
   all_sliding.number(uint32_t{7}).number(uint64_t{8});
   for (int i = 0; i < 8; ++i) all_sliding.number(uint8_t{1});
   EXPECT_NE(error_of(small().key("gemma3.attention.sliding_window_pattern", 9, all_sliding.bytes))
-                .find("layer 5 is sliding"), std::string::npos);
+                .find("layer 5 is sliding"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -73,9 +73,8 @@ void check_unsupported(const Json& json) {
 
 // Whether `layer` is a full-attention one, for the file's own way of saying it.
 bool listed_global(const Json& item, int64_t layer) {
-  const std::string& type = named("layer_types", [&]() -> const std::string& {
-    return item.as_string();
-  });
+  const std::string& type =
+      named("layer_types", [&]() -> const std::string& { return item.as_string(); });
   if (type == "full_attention") return true;
   if (type == "sliding_attention") return false;
   throw fail(ErrorKind::kConfig, "config.json: layer_types: layer {} is \"{}\"", layer, type);
@@ -90,9 +89,8 @@ void expect_kind(std::string_view key, int64_t layer, bool global) {
 
 void check_pattern(const Json& json, int64_t layers) {
   if (const Json* types = present(json, "layer_types")) {
-    const auto& items = named("layer_types", [&]() -> const Json::Array& {
-      return types->as_array();
-    });
+    const auto& items =
+        named("layer_types", [&]() -> const Json::Array& { return types->as_array(); });
     if (static_cast<int64_t>(items.size()) != layers) {
       throw fail(ErrorKind::kConfig, "config.json: layer_types has {} entries for {} layers",
                  items.size(), layers);
@@ -166,8 +164,8 @@ Gemma3Config config_from_hf(const Json& root) {
   config.num_query_heads = whole(json, "num_attention_heads", 8);
   config.num_kv_heads = whole(json, "num_key_value_heads", 4);
   config.head_dim = whole(json, "head_dim", 256);
-  config.vocab_size = text_vocabulary(
-      whole(json, "vocab_size", kTextVocabulary + kImagePlaceholders));
+  config.vocab_size =
+      text_vocabulary(whole(json, "vocab_size", kTextVocabulary + kImagePlaceholders));
   config.sliding_window_size = whole(json, "sliding_window", 4096);
   config.query_pre_attn_scalar = number(json, "query_pre_attn_scalar", 256);
   config.normalization_layer_epsilon = number(json, "rms_norm_eps", 1e-6);

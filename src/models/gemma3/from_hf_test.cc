@@ -47,12 +47,13 @@ TEST(FromHf, FiveShapesOfOneModel) {
   const std::string sizes = kSizes;
   const std::string shapes[] = {
       "{" + sizes + scaling + "}",
-      "{" + sizes + R"(,"sliding_window_pattern":6,"rope_theta":1000000,"rope_local_base_freq":1e4)" +
+      "{" + sizes +
+          R"(,"sliding_window_pattern":6,"rope_theta":1000000,"rope_local_base_freq":1e4)" +
           old_scaling + "}",
       "{" + sizes + R"(,"_sliding_window_pattern":6)" + scaling + "}",
       "{" + sizes + "," + kTypes + nested + R"(,"sliding_window_pattern":null})",
-      R"({"model_type":"gemma3","vision_config":{},"text_config":{)" + sizes + "," + kTypes + nested +
-          "}}"};
+      R"({"model_type":"gemma3","vision_config":{},"text_config":{)" + sizes + "," + kTypes +
+          nested + "}}"};
   for (const std::string& json : shapes) {
     const Gemma3Config c = config_from_hf(Json::parse(json));
     EXPECT_EQ(c.num_decoder_layers, 8) << json;
@@ -127,9 +128,11 @@ TEST(FromHf, RefusesWhatItCannotBe) {
             "config.json: rope_scaling: rope_type \"yarn\" is not supported, only default and "
             "linear");
   EXPECT_NE(error_with(R"(,"rope_parameters":{"full_attention":{"rope_type":"llama3"}})")
-                .find("\"llama3\""), std::string::npos);
+                .find("\"llama3\""),
+            std::string::npos);
   EXPECT_NE(error_with(R"(,"rope_parameters":{"full_attention":{},"sliding_attention":)"
-                       R"({"rope_type":"linear","factor":2}})").find("sliding layers"),
+                       R"({"rope_type":"linear","factor":2}})")
+                .find("sliding layers"),
             std::string::npos);
   EXPECT_EQ(error_with(R"(,"sliding_window_pattern":4)"),
             "config.json: sliding_window_pattern makes layer 3 global, but every 6th layer and no "
@@ -148,12 +151,15 @@ TEST(FromHf, RefusesWhatItCannotBe) {
   EXPECT_EQ(error_of(R"({"model_type":"gemma3_text"})"),
             "config.json: missing key \"num_hidden_layers\"");
   EXPECT_NE(error_of(R"({"model_type":"gemma3_text","num_hidden_layers":"8"})")
-                .find("num_hidden_layers: expected an integer"), std::string::npos);
+                .find("num_hidden_layers: expected an integer"),
+            std::string::npos);
   EXPECT_NE(error_of(R"({"model_type":"gemma3_text","num_hidden_layers":-1,"hidden_size":8,)"
-                     R"("intermediate_size":8})").find("number of layers is -1"),
+                     R"("intermediate_size":8})")
+                .find("number of layers is -1"),
             std::string::npos);
   EXPECT_NE(error_of(R"({"model_type":"gemma3_text","num_hidden_layers":1,"hidden_size":8,)"
-                     R"("intermediate_size":8,"num_key_value_heads":3})").find("don't divide"),
+                     R"("intermediate_size":8,"num_key_value_heads":3})")
+                .find("don't divide"),
             std::string::npos);
 }
 

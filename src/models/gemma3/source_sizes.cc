@@ -8,14 +8,14 @@ namespace mt::models::gemma3 {
 
 void check_source_sizes(const Gemma3Config& config, std::string_view where) {
   constexpr int64_t kMost = int64_t{1} << 24;  // far beyond any model; products stay in 64 bits
-  for (const auto& [what, size] : {std::pair{"number of layers", config.num_decoder_layers},
-                                   std::pair{"embedding size", config.emb_dim},
-                                   std::pair{"number of query heads", config.num_query_heads},
-                                   std::pair{"number of kv heads", config.num_kv_heads},
-                                   std::pair{"head size", config.head_dim},
-                                   std::pair{"mlp size", config.mlp_dim},
-                                   std::pair{"vocabulary size", config.vocab_size},
-                                   std::pair{"sliding window", config.sliding_window_size}}) {
+  for (const auto& [what, size] :
+       {std::pair{"number of layers", config.num_decoder_layers},
+        std::pair{"embedding size", config.emb_dim},
+        std::pair{"number of query heads", config.num_query_heads},
+        std::pair{"number of kv heads", config.num_kv_heads},
+        std::pair{"head size", config.head_dim}, std::pair{"mlp size", config.mlp_dim},
+        std::pair{"vocabulary size", config.vocab_size},
+        std::pair{"sliding window", config.sliding_window_size}}) {
     if (size < 1 || size > kMost) {
       throw fail(ErrorKind::kConfig, "{}: {} is {}, expected 1 to {}", where, what, size, kMost);
     }
@@ -28,10 +28,12 @@ void check_source_sizes(const Gemma3Config& config, std::string_view where) {
     throw fail(ErrorKind::kConfig, "{}: head size {} is odd", where, config.head_dim);
   }
   for (const double theta : {config.rope_max_timescale, config.local_rope_max_timescale}) {
-    if (!(theta > 0 && theta < 1e18)) throw fail(ErrorKind::kConfig, "{}: rope theta {}", where, theta);
+    if (!(theta > 0 && theta < 1e18))
+      throw fail(ErrorKind::kConfig, "{}: rope theta {}", where, theta);
   }
-  for (const auto& [what, value] : {std::pair{"query scalar", config.query_pre_attn_scalar},
-                                    std::pair{"norm epsilon", config.normalization_layer_epsilon}}) {
+  for (const auto& [what, value] :
+       {std::pair{"query scalar", config.query_pre_attn_scalar},
+        std::pair{"norm epsilon", config.normalization_layer_epsilon}}) {
     if (!(value >= 0 && value < 1e9)) {
       throw fail(ErrorKind::kConfig, "{}: {} is {}", where, what, value);
     }

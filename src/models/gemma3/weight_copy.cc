@@ -99,8 +99,7 @@ Tensor copy_transposed(const TensorReader& reader, std::string_view name, int64_
     std::vector<float> turned(strip.size());
     transpose(strip.data(), n, columns, turned.data());
     for (int64_t c = 0; c < columns; ++c) {
-      target.store(c * rows + begin,
-                   {turned.data() + c * n, static_cast<size_t>(n)});
+      target.store(c * rows + begin, {turned.data() + c * n, static_cast<size_t>(n)});
     }
   });
   return target.take();
@@ -111,15 +110,15 @@ Tensor copy_stacked(const TensorReader& reader, std::string_view name, const Sha
   Target target(want, shape);
   const int64_t row = shape[0] == 0 ? 0 : element_count(shape) / shape[0];
   const int64_t stride = row * count;
-  parallel_ranges(
-      shape[0], std::max<int64_t>(1, kStripElements / std::max<int64_t>(1, stride)),
-      [&](int64_t begin, int64_t end) {
-        const auto strip = read_strip(reader, name, begin * stride, (end - begin) * stride);
-        for (int64_t r = begin; r < end; ++r) {
-          const float* from = strip.data() + (r - begin) * stride + index * row;
-          target.store(r * row, {from, static_cast<size_t>(row)});
-        }
-      });
+  parallel_ranges(shape[0], std::max<int64_t>(1, kStripElements / std::max<int64_t>(1, stride)),
+                  [&](int64_t begin, int64_t end) {
+                    const auto strip =
+                        read_strip(reader, name, begin * stride, (end - begin) * stride);
+                    for (int64_t r = begin; r < end; ++r) {
+                      const float* from = strip.data() + (r - begin) * stride + index * row;
+                      target.store(r * row, {from, static_cast<size_t>(row)});
+                    }
+                  });
   return target.take();
 }
 

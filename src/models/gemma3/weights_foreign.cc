@@ -71,8 +71,8 @@ void ForeignSource::sort_in(const std::string& name) {
 // Kernels are stored [out, in], both flattened.
 Shape ForeignSource::stored_shape(const LogicalName& logical, const Shape& shape) const {
   if (logical.form != Form::kKernel) return shape;
-  const auto middle = shape.begin() + std::min<std::ptrdiff_t>(logical.leaf->inputs,
-                                                               std::ssize(shape));
+  const auto middle =
+      shape.begin() + std::min<std::ptrdiff_t>(logical.leaf->inputs, std::ssize(shape));
   return {element_count(Shape(middle, shape.end())), element_count(Shape(shape.begin(), middle))};
 }
 
@@ -147,8 +147,8 @@ void ForeignSource::check_heads(WeightProblems& problems) const {
   if (table == stored_.end()) return;
   for (const std::string& head : heads_) {
     if (same_values(head, table->second)) continue;
-    problems.other(fmt::format("{} differs from {}, an untied head is not supported", head,
-                               table->second));
+    problems.other(
+        fmt::format("{} differs from {}, an untied head is not supported", head, table->second));
   }
 }
 

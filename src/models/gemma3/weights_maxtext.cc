@@ -124,9 +124,8 @@ void MaxTextSource::check(const std::vector<NamedShape>& expected) const {
 }  // namespace
 
 bool has_maxtext_names(const checkpoint::TensorReader& reader) {
-  return std::any_of(reader.names().begin(), reader.names().end(), [](const std::string& name) {
-    return path_of(name) == kEmbeddingName;
-  });
+  return std::any_of(reader.names().begin(), reader.names().end(),
+                     [](const std::string& name) { return path_of(name) == kEmbeddingName; });
 }
 
 std::unique_ptr<WeightSource> make_maxtext_source(ReaderPtr reader) {

@@ -196,8 +196,10 @@ Named scanned(const Gemma3Config& config, const std::map<std::string, Tensor>& t
       const size_t rows = static_cast<size_t>(shape[0]);
       const size_t row = static_cast<size_t>(tensor.size()) / rows;
       for (size_t b = 0; b < static_cast<size_t>(blocks); ++b) {
-        const auto layer = truth.at(layer_name(
-            logical->layer + static_cast<int64_t>(b) * kPattern, logical->leaf->maxtext)).data<float>();
+        const auto layer = truth
+                               .at(layer_name(logical->layer + static_cast<int64_t>(b) * kPattern,
+                                              logical->leaf->maxtext))
+                               .data<float>();
         for (size_t i = 0; i < rows * row; ++i) {
           value.mutable_data<float>()[(i / row * static_cast<size_t>(blocks) + b) * row + i % row] =
               layer[i];
@@ -226,9 +228,10 @@ TEST_F(Weights, ScannedDepthIsChecked) {
   SetUp();
   const Named two_blocks = scanned(config, truth);
   config.num_decoder_layers = 8;  // one block and two layers: same names
-  EXPECT_NE(check_error(two_blocks)
-                .find("decoder.layers.layers_0.mlp.wi_0.kernel expected [8, 1, 20] found [8, 2, 20]"),
-            std::string::npos)
+  EXPECT_NE(
+      check_error(two_blocks)
+          .find("decoder.layers.layers_0.mlp.wi_0.kernel expected [8, 1, 20] found [8, 2, 20]"),
+      std::string::npos)
       << check_error(two_blocks);
 }
 
@@ -242,12 +245,13 @@ TEST_F(Weights, MaxTextGolden) {
   source->check(weight_shapes(c));
   const auto reader = checkpoint::open(MT_SOURCE_DIR "/tests/golden/maxtext/params.safetensors");
   const Tensor stacked = reader->read("decoder.layers.layers_3.self_attention.out.kernel");
-  const Tensor layer = source->read("decoder/layers_3/self_attention/out/kernel", {4, 16, 64},
-                                    DType::kF32);
+  const Tensor layer =
+      source->read("decoder/layers_3/self_attention/out/kernel", {4, 16, 64}, DType::kF32);
   EXPECT_TRUE(std::ranges::equal(stacked.bytes(), layer.bytes()));
   const Tensor last = reader->read("decoder.layers_remainder.layers_1.mlp.wo.kernel");
   EXPECT_TRUE(std::ranges::equal(
-      last.bytes(), source->read("decoder/layers_7/mlp/wo/kernel", {128, 64}, DType::kF32).bytes()));
+      last.bytes(),
+      source->read("decoder/layers_7/mlp/wo/kernel", {128, 64}, DType::kF32).bytes()));
 }
 
 TEST_F(Weights, HuggingFaceGolden) {
@@ -288,14 +292,15 @@ TEST_F(Weights, RoundsOnceToTheWantedType) {
   const NamedShape w{"decoder/layers_1/mlp/wo/kernel", {20, 8}};
   const Tensor f = source->read(w.name, w.shape, DType::kF32);
   for (const DType want : {DType::kBF16, DType::kF16, DType::kF64}) {
-    EXPECT_TRUE(std::ranges::equal(source->read(w.name, w.shape, want).bytes(),
-                                   f.cast(want).bytes()));
+    EXPECT_TRUE(
+        std::ranges::equal(source->read(w.name, w.shape, want).bytes(), f.cast(want).bytes()));
   }
 }
 
 TEST_F(Weights, EverythingWrongIsListedAtOnce) {
   Named tensors = hf();
-  std::erase_if(tensors, [](const auto& t) { return t.first.find("layers.3.mlp") != std::string::npos; });
+  std::erase_if(tensors,
+                [](const auto& t) { return t.first.find("layers.3.mlp") != std::string::npos; });
   tensors.emplace_back("model.layers.8.mlp.up_proj.weight", Tensor(DType::kF32, {20, 8}));
   tensors.emplace_back("model.something", Tensor(DType::kF32, {1}));
   tensors.emplace_back("language_model.model.norm.weight", Tensor(DType::kF32, {8}));
@@ -309,16 +314,20 @@ TEST_F(Weights, EverythingWrongIsListedAtOnce) {
         "decoder/layers_3/mlp/wi_1/kernel, decoder/layers_3/mlp/wo/kernel; ",
         "1 there twice: model.norm.weight and language_model.model.norm.weight; ",
         "2 unexpected: model.layers.8.mlp.up_proj.weight, model.something; ",
-        "1 of another shape: model.layers.0.self_attn.k_proj.weight expected [12, 8] found [24, 8]; ",
-        "1 wrong otherwise: model.layers.1.self_attn.q_norm.weight is I32, expected a float type"}) {
+        "1 of another shape: model.layers.0.self_attn.k_proj.weight expected [12, 8] found [24, "
+        "8]; ",
+        "1 wrong otherwise: model.layers.1.self_attn.q_norm.weight is I32, expected a float "
+        "type"}) {
     EXPECT_NE(error.find(part), std::string::npos) << part << "\n" << error;
   }
-  EXPECT_NE(message_of([&] {
-              WeightSource::open(folder / "model.safetensors")
-                  ->read("decoder/layers_0/self_attention/key/kernel", {8, 2, 6}, DType::kF32);
-            }).find("model.layers.0.self_attn.k_proj.weight (for decoder/layers_0/self_attention/key/"
-                    "kernel): expected [12, 8], found [24, 8]"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of([&] {
+        WeightSource::open(folder / "model.safetensors")
+            ->read("decoder/layers_0/self_attention/key/kernel", {8, 2, 6}, DType::kF32);
+      })
+          .find("model.layers.0.self_attn.k_proj.weight (for decoder/layers_0/self_attention/key/"
+                "kernel): expected [12, 8], found [24, 8]"),
+      std::string::npos);
 }
 
 TEST_F(Weights, LongListsAreCut) {
@@ -328,7 +337,8 @@ TEST_F(Weights, LongListsAreCut) {
 
 TEST_F(Weights, VocabularyRows) {
   EXPECT_EQ(check_error(hf("model.", 64)), "");
-  EXPECT_NE(check_error(hf("model.", 65)).find("expected [10, 8] found [75, 8]"), std::string::npos);
+  EXPECT_NE(check_error(hf("model.", 65)).find("expected [10, 8] found [75, 8]"),
+            std::string::npos);
 }
 
 TEST_F(Weights, HeadMustEqualTheTable) {

@@ -1,0 +1,102 @@
+#include "train/session.h"
+
+#include <cstring>
+
+#include "base/error.h"
+#include "nnx/init.h"
+#include "nnx/jit.h"
+#include "models/gemma3/from_run.h"
+#include "sharding/build_mesh.h"
+
+namespace mt::train {
+namespace {
+
+using models::gemma3::Gemma3Model;
+using models::gemma3::WeightSource;
+
+// Copies one layer's tensor to its place along the stacked axis of `out`.
+void put_layer(Tensor& out, const Tensor& layer, int64_t axis, int64_t index) {
+  int64_t outer = 1, inner = byte_size(out.dtype());
+  for (int64_t i = 0; i < axis; ++i) outer *= out.shape()[static_cast<size_t>(i)];
+  for (size_t i = static_cast<size_t>(axis) + 1; i < out.shape().size(); ++i) inner *= out.shape()[i];
+  const int64_t length = out.shape()[static_cast<size_t>(axis)];
+  std::byte* to = out.mutable_bytes().data();
+  const std::byte* from = layer.bytes().data();
+  for (int64_t o = 0; o < outer; ++o) {
+    std::memcpy(to + (o * length + index) * inner, from + o * inner, static_cast<size_t>(inner));
+  }
+}
+
+Tensor read_variable(const Gemma3Model& model, const WeightSource& source, const std::string& path,
+                     const nnx::Variable& v) {
+  const auto name = [&](int64_t block) {
+    return models::gemma3::logical_name(model.config(), path, block);
+  };
+  if (v.stack_axis < 0) return source.read(name(-1), v.type.shape, v.type.dtype);
+  Tensor out(v.type.dtype, v.type.shape);
+  for (int64_t i = 0; i < v.stack_length; ++i) {
+    put_layer(out, source.read(name(i), v.layer_shape(), v.type.dtype), v.stack_axis, i);
+  }
+  return out;
+}
+
+}  // namespace
+
+sharding::Mesh mesh_from(const config::Config& config, int64_t devices) {
+  return sharding::build_mesh(config.parallelism(), devices);
+}
+
+Devices open_devices(const config::Config& config) {
+  const std::string& plugin = config.text("pjrt_plugin");
+  pjrt::ClientOptions options;
+  options.platform = plugin.empty() ? config.text("hardware") : plugin;
+  options.device_count = sharding::required_devices(config.parallelism());
+  Devices out;
+  out.client = pjrt::Client::create(options);
+  const int64_t count = out.client->is_cpu() ? options.device_count
+                                             : static_cast<int64_t>(out.client->devices().size());
+  out.partitioner = std::make_shared<nnx::Partitioner>(
+      nnx::Partitioner{mesh_from(config, count), config.logical_axis_rules()});
+  const std::string& cache = config.text("jax_cache_dir");
+  if (!cache.empty()) out.cache = std::make_unique<pjrt::CompileCache>(cache);
+  return out;
+}
+
+std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
+                                        std::shared_ptr<const nnx::Partitioner> partitioner) {
+  auto model = std::make_unique<Gemma3Model>(models::gemma3::sizes_from(config),
+                                             models::gemma3::options_from(config), partitioner);
+  for (const auto& [path, v] : nnx::variables(*model)) {
+    nnx::array_type(path, *v, *partitioner);  // refuses sizes that the mesh doesn't divide
+  }
+  return model;
+}
+
+void load_parameters(Gemma3Model& model, const WeightSource& source,
+                     const std::shared_ptr<const pjrt::Client>& client) {
+  source.check(models::gemma3::weight_shapes(model.config()));
+  for (const auto& [path, v] : nnx::variables(model)) {
+    const auto type = nnx::array_type(path, *v, *model.partitioner());
+    v->array = std::make_shared<pjrt::Array>(
+        pjrt::Array::from_host(client, read_variable(model, source, path, *v), type));
+    v->array->await();  // the host copy goes before the next one comes
+  }
+}
+
+void give_parameters(Gemma3Model& model, const config::Config& config, const Devices& devices) {
+  const std::string& path = config.text("load_parameters_path");
+  if (!path.empty()) {
+    const auto source = WeightSource::open(path, model.options().dtype);
+    load_parameters(model, *source, devices.client);
+    return;
+  }
+  nnx::initialize(
+      model, devices.client, *devices.partitioner,
+      static_cast<uint64_t>(config.integer("init_weights_seed")),
+      [&](const std::string& p, int64_t block) {
+        return models::gemma3::logical_name(model.config(), p, block);
+      },
+      devices.cache.get());
+}
+
+}  // namespace mt::train

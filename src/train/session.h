@@ -1,0 +1,41 @@
+// What every command on a model starts from: the devices, the mesh, the model, its weights.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "config/config.h"
+#include "models/gemma3/model.h"
+#include "models/gemma3/weights.h"
+#include "nnx/partition.h"
+#include "pjrt/cache.h"
+#include "pjrt/client.h"
+
+namespace mt::train {
+
+// The mesh that the configuration asks for, over the devices there are (any number on CPU).
+sharding::Mesh mesh_from(const config::Config& config, int64_t devices);
+
+struct Devices {
+  std::shared_ptr<const pjrt::Client> client;
+  std::shared_ptr<const nnx::Partitioner> partitioner;
+  std::unique_ptr<pjrt::CompileCache> cache;  // null: jax_cache_dir is empty
+};
+
+// Loads the plugin that `hardware` or `pjrt_plugin` names and opens its devices.
+Devices open_devices(const config::Config& config);
+
+// The model of this configuration, without arrays.
+std::unique_ptr<models::gemma3::Gemma3Model> make_model(
+    const config::Config& config, std::shared_ptr<const nnx::Partitioner> partitioner);
+
+// Reads every parameter from the source into sharded device arrays, one variable at a time, after
+// checking names and shapes. Throws kIo listing what doesn't fit.
+void load_parameters(models::gemma3::Gemma3Model& model, const models::gemma3::WeightSource& source,
+                     const std::shared_ptr<const pjrt::Client>& client);
+
+// The weights by the configuration: load_parameters_path, or random ones by init_weights_seed.
+void give_parameters(models::gemma3::Gemma3Model& model, const config::Config& config,
+                     const Devices& devices);
+
+}  // namespace mt::train
