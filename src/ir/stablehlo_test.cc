@@ -20,7 +20,9 @@ std::string print(const Graph& graph, ProgramSpec spec = {.locations = false}) {
 TEST(Stablehlo, AProgram) {
   Graph g;
   const Value x = g.parameter({DType::kF32, {2, 3}}, "x"), w = g.parameter({DType::kBF16, {3}}, "w");
-  g.outputs = {einsum("ij,j->i", tanh(x) * 2.0, cast(w, DType::kF32)), reduce_max(x, {0, 1})};
+  const Value doubled = tanh(x) * 2.0;  // nodes come in the order of calls; that of arguments is open
+  const Value product = einsum("ij,j->i", doubled, cast(w, DType::kF32));
+  g.outputs = {product, reduce_max(x, {0, 1})};
   EXPECT_EQ(print(g), R"(module @main attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<2x3xf32>, %arg1: tensor<3xbf16>) -> (tensor<2xf32>, tensor<f32>) {
     %0 = "stablehlo.tanh"(%arg0) : (tensor<2x3xf32>) -> (tensor<2x3xf32>)
