@@ -198,19 +198,20 @@ TEST(Remat, SavedTagsAreNotComputedAgain) {
 TEST(Remat, TakesLessMemory) {
   const auto temporaries = [](bool remat, const std::vector<std::string>& saved) {
     ir::Graph graph;
-    Value y = graph.parameter({DType::kF32, {64, 64}});
+    const Value x = graph.parameter({DType::kF32, {64, 64}});
+    Value y = x;
     const Value w = graph.parameter({DType::kF32, {64, 64}});
     const auto layer = [&](const Values& in) {
-      Value x = ir::checkpoint_name(ir::einsum("ij,jk->ik", in[0], w), "dot");
-      for (int i = 0; i < 4; ++i) x = ir::tanh(ir::einsum("ij,jk->ik", ir::sin(x), w));
-      return Values{x};
+      Value z = ir::checkpoint_name(ir::einsum("ij,jk->ik", in[0], w), "dot");
+      for (int i = 0; i < 4; ++i) z = ir::tanh(ir::einsum("ij,jk->ik", ir::sin(z), w));
+      return Values{z};
     };
     for (int i = 0; i < 8; ++i) y = remat ? ir::remat({y}, saved, layer)[0] : layer({y})[0];
-    graph.outputs = autodiff::grad(ir::sum_all(y), {w});
+    graph.outputs = autodiff::grad(ir::sum_all(y), {x});
     return testing::Program(graph).executable().memory_stats().temporaries / (64 * 64 * 4);
   };
   const int64_t plain = temporaries(false, {});
-  EXPECT_GT(plain, 8 * 8);
+  EXPECT_GE(plain, 8 * 5);
   EXPECT_LT(temporaries(true, {}), plain / 2);
   EXPECT_LT(temporaries(true, {"dot"}), plain / 2);
 }
