@@ -67,7 +67,7 @@ TEST(Config, LogLinesAsMaxTexts) {
             "'base_num_query_heads', 'base_num_kv_heads', 'base_mlp_dim', 'head_dim', "
             "'vocab_size', 'decoder_block', 'mlp_activations', 'normalization_layer_epsilon', "
             "'logits_via_embedding', 'sliding_window_size', 'use_post_attn_norm', "
-            "'use_post_ffw_norm', 'query_pre_attn_scalar', 'local_rope_max_timescale', "
+            "'use_post_ffw_norm', 'local_rope_max_timescale', "
             "'rope_max_timescale', 'rope_linear_scaling_factor']");
 }
 
