@@ -130,6 +130,7 @@ std::string tabulate(Module& module, int depth) {
       rows.back().count += count;
       rows.back().bytes += bytes;
       rows.back().shape = rows.back().axes = "...";
+      if (rows.back().kind != kind) rows.back().kind = "mixed";
     } else {
       rows.push_back({group, kind, to_string(v->type), fmt::format("{}", fmt::join(v->axes, ", ")),
                       count, bytes});
