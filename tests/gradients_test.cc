@@ -35,8 +35,8 @@ TEST(Gradients, SecondDerivatives) {
 
 TEST(Gradients, EveryRuleHasASample) {
   std::set<OpKind> covered;
-  for (const auto& list : {testing::elementwise_samples(), testing::shape_samples(),
-                           testing::structure_samples()}) {
+  for (const auto& list :
+       {testing::elementwise_samples(), testing::shape_samples(), testing::structure_samples()}) {
     for (const GradientSample& sample : list) covered.insert(sample.kind);
   }
   for (const autodiff::RuleRow& row : autodiff::kRules) {
@@ -53,7 +53,8 @@ TEST(Gradients, OpsWithoutAReverseModeSayWhatToDo) {
   const ir::Scope scope(graph, "decoder");
   const Value x = graph.parameter({DType::kF64, {}});
   const Values looped = ir::while_loop(
-      {x}, [](const Values& s) { return Values{ir::compare(s[0], ir::Direction::kLt, s[0] + 1.0)}; },
+      {x},
+      [](const Values& s) { return Values{ir::compare(s[0], ir::Direction::kLt, s[0] + 1.0)}; },
       [](const Values& s) { return Values{s[0] * 2.0}; }, {"src/models/a.cc", 7});
   EXPECT_EQ(error_of([&] { autodiff::grad(looped[0], {x}); }),
             "[while] a while loop has no reverse mode; use scan, or wrap it in custom_vjp (in "
@@ -109,9 +110,10 @@ TEST(Gradients, OfAnOuterValueInsideAScan) {
   const ir::Scope scope(graph, "model");
   const Value w = graph.parameter({DType::kF64, {}}), xs = graph.parameter({DType::kF64, {3}});
   graph.outputs = ir::scan({ir::zeros_like(w)}, {xs}, {.length = 3}, [&](const Values& in) {
-    EXPECT_EQ(error_of([&] { autodiff::grad(w * w * in[1], {w}); }),
-              "[vjp] the gradient of a value of another trace is asked for; import it into the region "
-              "and use what import() returns (in model)");
+    EXPECT_EQ(
+        error_of([&] { autodiff::grad(w * w * in[1], {w}); }),
+        "[vjp] the gradient of a value of another trace is asked for; import it into the region "
+        "and use what import() returns (in model)");
     const Value here = in[0].graph->import(w);
     return Values{in[0] + autodiff::grad(here * here * in[1], {here})[0]};
   });
@@ -128,7 +130,8 @@ struct RematCounts {
 // y = tanh(x w); loss = sum(tanh(y w)^2), with the first product tagged "dot".
 RematCounts remat_counts(bool remat, const std::vector<std::string>& saved, bool in_scan) {
   ir::Graph graph;
-  const Value x = graph.parameter({DType::kF64, {2, 2}}), w = graph.parameter({DType::kF64, {2, 2}});
+  const Value x = graph.parameter({DType::kF64, {2, 2}}),
+              w = graph.parameter({DType::kF64, {2, 2}});
   const auto body = [](const Values& in) {
     const Value first = ir::checkpoint_name(ir::einsum("ij,jk->ik", in[0], in[1]), "dot");
     const Value y = ir::checkpoint_name(ir::tanh(first), "act");

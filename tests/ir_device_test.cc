@@ -58,8 +58,9 @@ TEST(IrDevice, ElementwiseValues) {
   EXPECT_EQ(floats(x, square), (Floats{2.25F, 0, 0.25F, 6.25F}));
   EXPECT_EQ(floats({4, 0.25F}, rsqrt), (Floats{0.5F, 2}));
   EXPECT_EQ(floats({4, 0.25F}, sqrt), (Floats{2, 0.5F}));
-  EXPECT_EQ(floats({7, -7}, [](Value v) { return remainder(v, full(*v.graph, DType::kF32, {}, 3)); }),
-            (Floats{1, -1}));
+  EXPECT_EQ(
+      floats({7, -7}, [](Value v) { return remainder(v, full(*v.graph, DType::kF32, {}, 3)); }),
+      (Floats{1, -1}));
   EXPECT_EQ(floats({1, 2}, [](Value v) { return 1.0 - v / 2.0; }), (Floats{0.5F, 0}));
   const auto near = [](const std::function<Value(Value)>& fn, double (*reference)(double)) {
     const Floats at{0.25F, 0.75F, 1.5F};
@@ -87,7 +88,8 @@ TEST(IrDevice, IntegerAndBoolValues) {
   EXPECT_EQ(ints(a, b, [](Value x, Value y) { return logical_and(x, y); }), (Ints{2, 0, 4}));
   EXPECT_EQ(ints(a, b, [](Value x, Value y) { return logical_or(x, y); }), (Ints{7, -5, -1}));
   EXPECT_EQ(ints(a, b, [](Value x, Value y) { return logical_xor(x, y); }), (Ints{5, -5, -5}));
-  EXPECT_EQ(ints({1, -1}, {4, 4}, [](Value x, Value y) { return shift_left(x, y); }), (Ints{16, -16}));
+  EXPECT_EQ(ints({1, -1}, {4, 4}, [](Value x, Value y) { return shift_left(x, y); }),
+            (Ints{16, -16}));
   EXPECT_EQ(ints({16, -1}, {4, 28}, [](Value x, Value y) { return shift_right_logical(x, y); }),
             (Ints{1, 15}));
   EXPECT_EQ(ints(a, b, [](Value x, Value) { return logical_not(x); }), (Ints{-7, 6, -6}));
@@ -100,8 +102,9 @@ TEST(IrDevice, IntegerAndBoolValues) {
               expected);
   }
   const Tensor x = f32({4}, {1, kInf, -kInf, std::nanf("")});
-  EXPECT_EQ(values_of<int32_t>(compute({x}, [](const Values& v) { return to_s32(is_finite(v[0])); })),
-            (Ints{1, 0, 0, 0}));
+  EXPECT_EQ(
+      values_of<int32_t>(compute({x}, [](const Values& v) { return to_s32(is_finite(v[0])); })),
+      (Ints{1, 0, 0, 0}));
   EXPECT_EQ(values_of<int32_t>(compute({f32({2}, {1, -2})},
                                        [](const Values& v) { return bitcast(v[0], DType::kS32); })),
             (Ints{0x3F800000, std::bit_cast<int32_t>(-2.0F)}));
@@ -115,26 +118,39 @@ TEST(IrDevice, ShapeValues) {
   const auto at = [](Value x, int32_t i) { return constant(*x.graph, s32({}, {i})); };
   EXPECT_EQ(of([](Value x) { return transpose(x, {1, 0}); }), (Floats{1, 4, 2, 5, 3, 6}));
   EXPECT_EQ(of([](Value x) { return slice(x, {0, 0}, {2, 3}, {1, 2}); }), (Floats{1, 3, 4, 6}));
-  EXPECT_EQ(of([](Value x) { return pad(x, 9, {0, -1}, {0, 1}, {0, 1}); }),
+  EXPECT_EQ(of([](Value x) {
+              return pad(x, 9, {0, -1}, {0, 1}, {0, 1});
+            }),
             (Floats{9, 2, 9, 3, 9, 9, 5, 9, 6, 9}));
-  EXPECT_EQ(of([&](Value x) { return dynamic_slice(x, {at(x, 7), at(x, -4)}, {1, 2}); }),
+  EXPECT_EQ(of([&](Value x) {
+              return dynamic_slice(x, {at(x, 7), at(x, -4)}, {1, 2});
+            }),
             (Floats{4, 5}));
   EXPECT_EQ(of([&](Value x) {
               return dynamic_update_slice(x, full(*x.graph, DType::kF32, {1, 2}, 0),
                                           {at(x, 7), at(x, 9)});
             }),
             (Floats{1, 2, 3, 4, 0, 0}));
-  EXPECT_EQ(of([](Value x) { return take_rows(x, constant(*x.graph, s32({3}, {-5, 1, 9}))); }),
+  EXPECT_EQ(of([](Value x) {
+              return take_rows(x, constant(*x.graph, s32({3}, {-5, 1, 9})));
+            }),
             (Floats{1, 2, 3, 4, 5, 6, 4, 5, 6}));
   EXPECT_EQ(of([](Value x) {
               return scatter_add_rows(x, constant(*x.graph, s32({4}, {1, 1, 2, -1})),
                                       full(*x.graph, DType::kF32, {4, 3}, 10));
             }),
             (Floats{1, 2, 3, 24, 25, 26}));
-  EXPECT_EQ(of([](Value x) { return concatenate({x, x}, 1); }),
+  EXPECT_EQ(of([](Value x) {
+              return concatenate({x, x}, 1);
+            }),
             (Floats{1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6}));
-  EXPECT_EQ(of([](Value x) { return iota(*x.graph, DType::kF32, {2, 2}, 1); }), (Floats{0, 1, 0, 1}));
-  EXPECT_EQ(of([](Value x) { return broadcast_in_dim(slice_axis(x, 0, 1, 2), {2, 2, 3}, {1, 2}); }),
+  EXPECT_EQ(of([](Value x) {
+              return iota(*x.graph, DType::kF32, {2, 2}, 1);
+            }),
+            (Floats{0, 1, 0, 1}));
+  EXPECT_EQ(of([](Value x) {
+              return broadcast_in_dim(slice_axis(x, 0, 1, 2), {2, 2, 3}, {1, 2});
+            }),
             (Floats{4, 5, 6, 4, 5, 6, 4, 5, 6, 4, 5, 6}));
 }
 
@@ -159,9 +175,11 @@ void check_extremes(DType dtype) {
   const T low = std::numeric_limits<T>::min(), high = std::numeric_limits<T>::max();
   const auto reduced = [&](T value, bool max) {
     const Tensor x = Tensor::of<T>(dtype, {2}, {value, value});
-    return compute({x}, [&](const Values& in) {
-             return max ? reduce_max(in[0], {0}) : reduce_min(in[0], {0});
-           }).template data<T>()[0];
+    return compute({x},
+                   [&](const Values& in) {
+                     return max ? reduce_max(in[0], {0}) : reduce_min(in[0], {0});
+                   })
+        .template data<T>()[0];
   };
   EXPECT_EQ(reduced(low, true), low) << name(dtype);
   EXPECT_EQ(reduced(high, false), high) << name(dtype);
@@ -178,8 +196,8 @@ TEST(IrDevice, ReductionsOfExtremeIntegers) {
 
 // --- constants
 
-constexpr std::array kDtypes{DType::kPred, DType::kS8,  DType::kS32,  DType::kS64,
-                             DType::kU8,   DType::kU32, DType::kU64,  DType::kF16,
+constexpr std::array kDtypes{DType::kPred, DType::kS8,  DType::kS32, DType::kS64,
+                             DType::kU8,   DType::kU32, DType::kU64, DType::kF16,
                              DType::kBF16, DType::kF32, DType::kF64};
 
 Tensor patterned(DType dtype, const Shape& shape) {
@@ -196,8 +214,8 @@ TEST(IrDevice, LiteralsOfEveryDtypeKeepTheirBytes) {
   Graph g;
   std::vector<Tensor> tensors;
   for (const DType dtype : kDtypes) {
-    for (const Shape& shape : {Shape{}, Shape{1}, Shape{7}, Shape{2, 3}, Shape{3, 1, 5}, Shape{0},
-                               Shape{2, 0, 3}}) {
+    for (const Shape& shape :
+         {Shape{}, Shape{1}, Shape{7}, Shape{2, 3}, Shape{3, 1, 5}, Shape{0}, Shape{2, 0, 3}}) {
       tensors.push_back(patterned(dtype, shape));
       g.outputs.push_back(constant(g, tensors.back()));
     }
@@ -213,8 +231,8 @@ TEST(IrDevice, LiteralsOfEveryDtypeKeepTheirBytes) {
 
 TEST(IrDevice, SplatsOfEveryDtype) {
   Graph g;
-  const std::vector<double> values{0, 1, -0.0, 0.1, 65504, 3e38, 1e-7, 1e-40,
-                                   INFINITY, -INFINITY, NAN, 1e300};
+  const std::vector<double> values{0,    1,     -0.0,     0.1,       65504, 3e38,
+                                   1e-7, 1e-40, INFINITY, -INFINITY, NAN,   1e300};
   std::vector<Tensor> expected;
   for (const DType dtype : kDtypes) {
     for (const double v : values) {
@@ -232,7 +250,8 @@ TEST(IrDevice, SplatsOfEveryDtype) {
       EXPECT_TRUE(std::isnan(found.data<double>()[0])) << name(out[i].dtype());
       continue;
     }
-    EXPECT_TRUE(std::equal(out[i].bytes().begin(), out[i].bytes().end(), expected[i].bytes().begin()))
+    EXPECT_TRUE(
+        std::equal(out[i].bytes().begin(), out[i].bytes().end(), expected[i].bytes().begin()))
         << i << " " << name(out[i].dtype());
   }
 }
@@ -243,7 +262,8 @@ TEST(IrDevice, SplatsOfEveryDtype) {
 std::shared_ptr<Graph> whole_program(const sharding::Mesh& mesh) {
   auto graph = std::make_shared<Graph>();
   Graph& g = *graph;
-  const Value x = g.parameter({DType::kF32, {8, 4}}, "x"), w = g.parameter({DType::kF32, {4, 4}}, "w");
+  const Value x = g.parameter({DType::kF32, {8, 4}}, "x"),
+              w = g.parameter({DType::kF32, {4, 4}}, "w");
   const Value table = g.parameter({DType::kF32, {16, 4}}, "table");
   const Value ids = g.parameter({DType::kS32, {8}}, "ids");
   const Scope scope(g, "model");
@@ -259,10 +279,14 @@ std::shared_ptr<Graph> whole_program(const sharding::Mesh& mesh) {
       [](const Values& in) {
         return Values{compare(in[1], Direction::kLt, full(*in[1].graph, DType::kS32, {}, 3))};
       },
-      [](const Values& in) { return Values{in[0] * 0.5, in[1] + 1.0}; });
-  const Value summed = manual_computation(
-      {looped[0]}, {{{{{"fsdp"}, {}}}}, {{{{}, {}}}}, {"fsdp"}}, mesh, {{DType::kF32, {1, 4}}},
-      [](const Values& in) { return Values{all_reduce(reduce_sum(in[0], {0}, true), {"fsdp"})}; })[0];
+      [](const Values& in) {
+        return Values{in[0] * 0.5, in[1] + 1.0};
+      });
+  const Value summed =
+      manual_computation({looped[0]}, {{{{{"fsdp"}, {}}}}, {{{{}, {}}}}, {"fsdp"}}, mesh,
+                         {{DType::kF32, {1, 4}}}, [](const Values& in) {
+                           return Values{all_reduce(reduce_sum(in[0], {0}, true), {"fsdp"})};
+                         })[0];
   const Value updated = scatter_add_rows(table, ids, broadcast_to(summed, {8, 4}));
   const Value kept = barrier({updated, scanned[1]})[1];
   g.outputs = {updated, kept, reduce_max(x, {0})};
@@ -315,10 +339,11 @@ TEST(IrDevice, LoopsByHand) {
   Graph g;
   const Value x = g.parameter({DType::kF32, {}}), xs = g.parameter({DType::kF32, {2, 3}});
   for (const bool reverse : {false, true}) {
-    const Values out = scan({x}, {xs}, {.length = 3, .x_axes = {1}, .y_axes = {1}, .reverse = reverse},
-                            [](const Values& in) {
-                              return Values{in[0] * 2.0 + reduce_sum(in[1], {0}), in[1] + in[0]};
-                            });
+    const Values out =
+        scan({x}, {xs}, {.length = 3, .x_axes = {1}, .y_axes = {1}, .reverse = reverse},
+             [](const Values& in) {
+               return Values{in[0] * 2.0 + reduce_sum(in[1], {0}), in[1] + in[0]};
+             });
     g.outputs.insert(g.outputs.end(), out.begin(), out.end());
   }
   const Value limit = full(g, DType::kF32, {}, 100);
@@ -337,24 +362,37 @@ TEST(IrDevice, ACustomCallReachesThePlugin) {
   Graph g;
   const Value x = g.parameter({DType::kF32, {2}});
   g.outputs = custom_call(
-      g, {.target = "mt_no_such_kernel", .integers = {{"window", 3}}, .floats = {{"scale", 0.5}}}, {x},
-      {x.type()});
+      g, {.target = "mt_no_such_kernel", .integers = {{"window", 3}}, .floats = {{"scale", 0.5}}},
+      {x}, {x.type()});
   const std::string error = testing::error_of([&] { run(g, {f32({2}, {1, 2})}); });
   EXPECT_NE(error.find("mt_no_such_kernel"), std::string::npos) << error;
 }
 
 // The programs above together hold every kind; the rest is inlined by optimise() or named here.
 TEST(IrDevice, EveryKindIsPrintedSomewhere) {
-  const std::set<OpKind> by_value{
-      OpKind::kIota, OpKind::kNegate, OpKind::kExp, OpKind::kLog, OpKind::kLog1p, OpKind::kTanh,
-      OpKind::kRsqrt, OpKind::kSqrt, OpKind::kSine, OpKind::kCosine, OpKind::kAbs, OpKind::kSign,
-      OpKind::kFloor, OpKind::kNot, OpKind::kConvert, OpKind::kBitcast, OpKind::kIsFinite,
-      OpKind::kAdd, OpKind::kSubtract, OpKind::kMultiply, OpKind::kDivide, OpKind::kMaximum,
-      OpKind::kMinimum, OpKind::kPower, OpKind::kRemainder, OpKind::kAnd, OpKind::kOr, OpKind::kXor,
-      OpKind::kShiftLeft, OpKind::kShiftRightLogical, OpKind::kCompare, OpKind::kSelect,
-      OpKind::kBroadcast, OpKind::kReshape, OpKind::kTranspose, OpKind::kSlice, OpKind::kPad,
-      OpKind::kConcatenate, OpKind::kDynamicSlice, OpKind::kDynamicUpdateSlice, OpKind::kReduceMin,
-      OpKind::kDotGeneral, OpKind::kConstant, OpKind::kParameter, OpKind::kCustomCall};
+  const std::set<OpKind> by_value{OpKind::kIota,         OpKind::kNegate,
+                                  OpKind::kExp,          OpKind::kLog,
+                                  OpKind::kLog1p,        OpKind::kTanh,
+                                  OpKind::kRsqrt,        OpKind::kSqrt,
+                                  OpKind::kSine,         OpKind::kCosine,
+                                  OpKind::kAbs,          OpKind::kSign,
+                                  OpKind::kFloor,        OpKind::kNot,
+                                  OpKind::kConvert,      OpKind::kBitcast,
+                                  OpKind::kIsFinite,     OpKind::kAdd,
+                                  OpKind::kSubtract,     OpKind::kMultiply,
+                                  OpKind::kDivide,       OpKind::kMaximum,
+                                  OpKind::kMinimum,      OpKind::kPower,
+                                  OpKind::kRemainder,    OpKind::kAnd,
+                                  OpKind::kOr,           OpKind::kXor,
+                                  OpKind::kShiftLeft,    OpKind::kShiftRightLogical,
+                                  OpKind::kCompare,      OpKind::kSelect,
+                                  OpKind::kBroadcast,    OpKind::kReshape,
+                                  OpKind::kTranspose,    OpKind::kSlice,
+                                  OpKind::kPad,          OpKind::kConcatenate,
+                                  OpKind::kDynamicSlice, OpKind::kDynamicUpdateSlice,
+                                  OpKind::kReduceMin,    OpKind::kDotGeneral,
+                                  OpKind::kConstant,     OpKind::kParameter,
+                                  OpKind::kCustomCall};
   const std::set<OpKind> inlined{OpKind::kName, OpKind::kRemat, OpKind::kCustomVjp};
   const auto program = whole_program({{{"data", 1}, {"fsdp", 2}, {"tensor", 2}}});
   for (size_t i = 0; i < kOpCount; ++i) {
@@ -377,7 +415,10 @@ TEST(Random, BitsAreThoseOfTheHost) {
   Graph g;
   const Value key = key_from_seed(g, 0x123456789abcdefULL);
   const Value folded = fold_in(key, 7);
-  g.outputs = {key, folded, random_bits(key, {3, 5, 2}), random_bits(folded, {}),
+  g.outputs = {key,
+               folded,
+               random_bits(key, {3, 5, 2}),
+               random_bits(folded, {}),
                random_integers(folded, {11}, 10),
                fold_in(key, constant(g, s32({}, {-1})))};
   const auto out = run(g);

@@ -1,5 +1,5 @@
-// nnx on the real CPU plugin: scan and remat over modules, gradients, optimizers, donation, and first
-// values that don't depend on layout.
+// nnx on the real CPU plugin: scan and remat over modules, gradients, optimizers, donation, and
+// first values that don't depend on layout.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -59,20 +59,21 @@ Outcome separate_layers(bool with_remat) {
   for (const auto& layer : stack.layers) {
     out.kernels.push_back(values_of<float>(layer->linear.kernel.array->to_host()));
   }
-  Compiled step = jit("separate", client(), {&stack}, kInput, {}, [&](ir::Graph&, const Values& in) {
-    const ValueAndGrad result = value_and_grad(stack, path_contains("kernel"), [&] {
-      Value x = in[0];
-      for (const auto& layer : stack.layers) {
-        const auto call = [&](const Values& v) { return Values{(*layer)(v[0])}; };
-        x = with_remat ? remat(*layer, {"dot"}, {x}, call)[0] : call({x})[0];
-      }
-      return Values{ir::sum_all(x * x)};
-    });
-    std::vector<Output> outputs{result.value};
-    for (const Value& g : result.gradients.values()) outputs.emplace_back(g);
-    for (const Sown& s : pop_intermediates(stack)) outputs.emplace_back(s.value);
-    return outputs;
-  });
+  Compiled step =
+      jit("separate", client(), {&stack}, kInput, {}, [&](ir::Graph&, const Values& in) {
+        const ValueAndGrad result = value_and_grad(stack, path_contains("kernel"), [&] {
+          Value x = in[0];
+          for (const auto& layer : stack.layers) {
+            const auto call = [&](const Values& v) { return Values{(*layer)(v[0])}; };
+            x = with_remat ? remat(*layer, {"dot"}, {x}, call)[0] : call({x})[0];
+          }
+          return Values{ir::sum_all(x * x)};
+        });
+        std::vector<Output> outputs{result.value};
+        for (const Value& g : result.gradients.values()) outputs.emplace_back(g);
+        for (const Sown& s : pop_intermediates(stack)) outputs.emplace_back(s.value);
+        return outputs;
+      });
   const auto results = step({ramp({2, kWidth})});
   out.loss = static_cast<double>(results[0].to_host().data<float>()[0]);
   for (size_t i = 0; i < kDepth; ++i) {
@@ -213,22 +214,21 @@ TEST(NnxDevice, GradientsAccumulateInAScan) {
     const Value kernel = ir::cast(ir::cast(linear.kernel.value, DType::kF64), DType::kF32);
     return ir::sum_all(ir::tanh(ir::einsum("bi,io->bo", x, kernel)));
   };
-  Compiled step = jit(
-      "accumulate", client(), {&linear}, {{"x", {DType::kF32, {4, 2, 2}}, {}}}, {},
-      [&](ir::Graph& g, const Values& in) -> std::vector<Output> {
-        const Filter wrt = path_contains("kernel");
-        const Value whole = grad(linear, wrt, [&] {
-                              return Values{loss_of(ir::reshape(in[0], {8, 2}))};
-                            }).values()[0];
-        const Value summed =
-            ir::scan({ir::full(g, DType::kF32, {2, 3}, 0)}, {in[0]}, {.length = 4},
-                     [&](const Values& at) {
-                       const State part = grad(
-                           linear, wrt, [&] { return Values{loss_of(at[1])}; }, at[0].graph);
-                       return Values{at[0] + part.values()[0]};
-                     })[0];
-        return {whole, summed};
-      });
+  Compiled step = jit("accumulate", client(), {&linear}, {{"x", {DType::kF32, {4, 2, 2}}, {}}}, {},
+                      [&](ir::Graph& g, const Values& in) -> std::vector<Output> {
+                        const Filter wrt = path_contains("kernel");
+                        const Value whole = grad(linear, wrt, [&] {
+                                              return Values{loss_of(ir::reshape(in[0], {8, 2}))};
+                                            }).values()[0];
+                        const Value summed = ir::scan(
+                            {ir::full(g, DType::kF32, {2, 3}, 0)}, {in[0]}, {.length = 4},
+                            [&](const Values& at) {
+                              const State part = grad(
+                                  linear, wrt, [&] { return Values{loss_of(at[1])}; }, at[0].graph);
+                              return Values{at[0] + part.values()[0]};
+                            })[0];
+                        return {whole, summed};
+                      });
   const auto results = step({ramp({4, 2, 2})});
   const auto whole = values_of<float>(results[0].to_host());
   EXPECT_NE(whole[0], 0);
@@ -238,12 +238,13 @@ TEST(NnxDevice, GradientsAccumulateInAScan) {
 // --- donation
 
 Compiled doubling(TestLinear& linear, bool donate) {
-  return Traced::trace("double", {&linear}, {}, {},
-                       [&](ir::Graph&, const Values&) {
-                         linear.kernel.value = linear.kernel.value * 2.0;
-                         return std::vector<Output>{linear.bias.value};
-                       },
-                       donate)
+  return Traced::trace(
+             "double", {&linear}, {}, {},
+             [&](ir::Graph&, const Values&) {
+               linear.kernel.value = linear.kernel.value * 2.0;
+               return std::vector<Output>{linear.bias.value};
+             },
+             donate)
       ->lower()
       .compile(client());
 }
@@ -296,7 +297,8 @@ TEST(NnxDevice, FirstValuesAreTheSameOnAnyMeshBitForBit) {
   const Partitioner rows{{{{"fsdp", 4}}}, {{"embed", {"fsdp"}}}};
   EXPECT_EQ(first_bits(rows, 3, &shard), one);
   EXPECT_EQ(shard, (Shape{2, kDepth, 8}));
-  const Partitioner both{{{{"fsdp", 2}, {"tensor", 2}}}, {{"embed", {"tensor"}}, {"mlp", {"fsdp"}}}};
+  const Partitioner both{{{{"fsdp", 2}, {"tensor", 2}}},
+                         {{"embed", {"tensor"}}, {"mlp", {"fsdp"}}}};
   EXPECT_EQ(first_bits(both, 3, &shard), one);
   EXPECT_EQ(shard, (Shape{4, kDepth, 4}));
   EXPECT_NE(first_bits({}, 4), one);

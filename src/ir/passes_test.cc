@@ -28,13 +28,15 @@ TEST(Passes, EqualNodesAreMerged) {
 
 TEST(Passes, NodesThatDifferAreNot) {
   Fixture f;
-  const Value zero = full(f.graph, DType::kF32, {2}, 0.0), minus = full(f.graph, DType::kF32, {2}, -0.0);
+  const Value zero = full(f.graph, DType::kF32, {2}, 0.0),
+              minus = full(f.graph, DType::kF32, {2}, -0.0);
   EXPECT_EQ(f.after(OpKind::kConstant, {f.x + zero, f.x + minus}), 2);
   const Value a = constant(f.graph, Tensor::of<float>(DType::kF32, {2}, {1, 2}));
   const Value b = constant(f.graph, Tensor::of<float>(DType::kF32, {2}, {1, 3}));
   EXPECT_EQ(f.after(OpKind::kConstant, {a, b, a}), 2);
-  EXPECT_EQ(f.after(OpKind::kCompare, {compare(f.x, Direction::kLt, zero),
-                                       compare(f.x, Direction::kLe, zero)}), 2);
+  EXPECT_EQ(f.after(OpKind::kCompare,
+                    {compare(f.x, Direction::kLt, zero), compare(f.x, Direction::kLe, zero)}),
+            2);
   EXPECT_EQ(f.after(OpKind::kConvert, {cast(f.x, DType::kF16), cast(f.x, DType::kBF16)}), 2);
   EXPECT_EQ(f.after(OpKind::kSlice, {slice_axis(f.x, 0, 0, 1), slice_axis(f.x, 0, 1, 2)}), 2);
 }
@@ -75,9 +77,9 @@ TEST(Passes, ReachIntoRegions) {
 TEST(Passes, AnnotationsOfAutodiffAreInlined) {
   Fixture f;
   const Value y = remat({f.x}, {}, [](const Values& in) {
-    return custom_vjp("f", {checkpoint_name(in[0], "tag")},
-                      [](const Values& a) { return Values{exp(a[0])}; },
-                      [](const Values&, const Values&, const Values& ct) { return ct; });
+    return custom_vjp(
+        "f", {checkpoint_name(in[0], "tag")}, [](const Values& a) { return Values{exp(a[0])}; },
+        [](const Values&, const Values&, const Values& ct) { return ct; });
   })[0];
   for (const OpKind kind : {OpKind::kRemat, OpKind::kCustomVjp, OpKind::kName}) {
     EXPECT_GT(count(f.graph, kind), 0);

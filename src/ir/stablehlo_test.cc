@@ -19,11 +19,15 @@ std::string print(const Graph& graph, ProgramSpec spec = {.locations = false}) {
 
 TEST(Stablehlo, AProgram) {
   Graph g;
-  const Value x = g.parameter({DType::kF32, {2, 3}}, "x"), w = g.parameter({DType::kBF16, {3}}, "w");
-  const Value doubled = tanh(x) * 2.0;  // nodes come in the order of calls; that of arguments is open
+  const Value x = g.parameter({DType::kF32, {2, 3}}, "x"),
+              w = g.parameter({DType::kBF16, {3}}, "w");
+  const Value doubled =
+      tanh(x) * 2.0;  // nodes come in the order of calls; that of arguments is open
   const Value product = einsum("ij,j->i", doubled, cast(w, DType::kF32));
   g.outputs = {product, reduce_max(x, {0, 1})};
-  EXPECT_EQ(print(g), R"(module @main attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
+  EXPECT_EQ(
+      print(g),
+      R"(module @main attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<2x3xf32>, %arg1: tensor<3xbf16>) -> (tensor<2xf32>, tensor<f32>) {
     %0 = "stablehlo.tanh"(%arg0) : (tensor<2x3xf32>) -> (tensor<2x3xf32>)
     %1 = "stablehlo.constant"() {value = dense<2.00000000000000000e+00> : tensor<f32>} : () -> (tensor<f32>)
@@ -43,14 +47,16 @@ TEST(Stablehlo, ShardingDonationAndLocations) {
   Graph g;
   const Value x = g.parameter({DType::kF32, {8, 4}}, "state/x");
   const Scope scope(g, "decoder");
-  g.outputs = {add(sharding_constraint(x, {{{}, {"fsdp", "tensor", "data"}}}, {"/a/src/b.cc", 3}), x,
-                   {"/a/src/b.cc", 4})};
+  g.outputs = {add(sharding_constraint(x, {{{}, {"fsdp", "tensor", "data"}}}, {"/a/src/b.cc", 3}),
+                   x, {"/a/src/b.cc", 4})};
   const ProgramSpec spec{.name = "jit_step",
                          .mesh = {{{"data", 1}, {"fsdp", 2}, {"tensor", 2}}},
                          .arguments = {sharding::PartitionSpec{{{"fsdp"}, {"data"}}}},
                          .results = {sharding::PartitionSpec{{{"fsdp"}, {}}}},
                          .donated = {0}};
-  EXPECT_EQ(print(g, spec), R"(module @jit_step attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
+  EXPECT_EQ(
+      print(g, spec),
+      R"(module @jit_step attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
   sdy.mesh @mesh = <["fsdp"=2, "tensor"=2]>
   func.func public @main(%arg0: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"fsdp"}, {}]>, tf.aliasing_output = 0 : i32} loc(#loc0)) -> (tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"fsdp"}, {}]>}) {
     %0 = sdy.sharding_constraint %arg0 <@mesh, [{}, {"fsdp", "tensor"}]> : tensor<8x4xf32> loc(#loc1)
@@ -75,7 +81,9 @@ TEST(Stablehlo, OneDeviceHasNoShardings) {
   const std::string text = print(g, {.mesh = {{{"fsdp", 1}}},
                                      .arguments = {sharding::PartitionSpec{{{"fsdp"}}}},
                                      .locations = false});
-  EXPECT_EQ(text, R"(module @main attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
+  EXPECT_EQ(
+      text,
+      R"(module @main attributes {mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32} {
   func.func public @main(%arg0: tensor<8xf32>) -> (tensor<8xf32>) {
     %0 = "stablehlo.tanh"(%arg0) : (tensor<8xf32>) -> (tensor<8xf32>)
     "func.return"(%0) : (tensor<8xf32>) -> ()
@@ -107,7 +115,7 @@ TEST(Stablehlo, Splats) {
   EXPECT_EQ(splat(DType::kF32, -INFINITY), "0xFF800000");
   EXPECT_EQ(splat(DType::kBF16, INFINITY), "0x7F80");
   EXPECT_EQ(splat(DType::kF16, -INFINITY), "0xFC00");
-  EXPECT_EQ(splat(DType::kF16, 65520), "0x7C00");    // rounds past the largest
+  EXPECT_EQ(splat(DType::kF16, 65520), "0x7C00");  // rounds past the largest
   EXPECT_EQ(splat(DType::kF32, 1e39), "0x7F800000");
   EXPECT_EQ(splat(DType::kF32, NAN).substr(2), "7FC00000");
   EXPECT_EQ(splat(DType::kS8, -128), "-128");

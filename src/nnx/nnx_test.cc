@@ -61,15 +61,18 @@ TEST(Filter, ByKindPathAndCombination) {
             (Paths{"layers_1/linear/kernel", "layers_1/linear/bias", "layers_1/calls"}));
   EXPECT_TRUE(state(stack, path_contains("layers")).entries.empty()) << "whole components only";
   EXPECT_EQ(state(stack, path_contains("layers_1/linear")).entries.size(), 2U);
-  EXPECT_EQ(paths(state(stack, all_of({of_kind(VariableKind::kParam), not_of(path_contains("bias"))}))),
-            (Paths{"layers_0/linear/kernel", "layers_1/linear/kernel"}));
-  EXPECT_EQ(state(stack, any_of({path_contains("kernel"), path_contains("calls")})).entries.size(), 4U);
+  EXPECT_EQ(
+      paths(state(stack, all_of({of_kind(VariableKind::kParam), not_of(path_contains("bias"))}))),
+      (Paths{"layers_0/linear/kernel", "layers_1/linear/kernel"}));
+  EXPECT_EQ(state(stack, any_of({path_contains("kernel"), path_contains("calls")})).entries.size(),
+            4U);
   EXPECT_TRUE(state(stack, nothing()).entries.empty());
 }
 
 TEST(State, SplitGivesEachVariableToItsFirstFilter) {
   TestStack stack(4, 1);
-  const auto parts = split(stack, {path_contains("kernel"), of_kind(VariableKind::kParam), everything()});
+  const auto parts =
+      split(stack, {path_contains("kernel"), of_kind(VariableKind::kParam), everything()});
   EXPECT_EQ(paths(parts[0]), (Paths{"layers_0/linear/kernel"}));
   EXPECT_EQ(paths(parts[1]), (Paths{"layers_0/linear/bias"}));
   EXPECT_EQ(paths(parts[2]), (Paths{"layers_0/calls"}));
@@ -214,17 +217,17 @@ TEST(Optimizer, MirrorsTheParameters) {
 
 TEST(Jit, TracedProgramsNameTheirArguments) {
   TestLinear linear(2, 3);
-  const auto traced = Traced::trace("forward", {&linear}, {{"x", {DType::kF32, {1, 2}}, {}}}, {},
-                                    [&](ir::Graph&, const Values& in) -> std::vector<Output> {
-                                      return {linear(in[0])};
-                                    });
+  const auto traced = Traced::trace(
+      "forward", {&linear}, {{"x", {DType::kF32, {1, 2}}, {}}}, {},
+      [&](ir::Graph&, const Values& in) -> std::vector<Output> { return {linear(in[0])}; });
   EXPECT_FALSE(linear.kernel.value) << "values are there only while a program is traced";
   EXPECT_EQ(traced->argument_bytes(), (6 + 3 + 2) * 4);
   const std::string text = traced->lower().text();
   for (const char* part : {"module @forward", "loc(\"kernel\")", "loc(\"bias\")", "loc(\"x\")"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }
-  EXPECT_EQ(text.find("aliasing_output"), std::string::npos) << "nothing changes, nothing is donated";
+  EXPECT_EQ(text.find("aliasing_output"), std::string::npos)
+      << "nothing changes, nothing is donated";
 }
 
 TEST(Jit, AVariableThatLeavesAsAnotherTypeIsNamed) {

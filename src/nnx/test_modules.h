@@ -14,7 +14,8 @@ namespace mt::nnx {
 class TestLinear final : public Module {
  public:
   TestLinear(int64_t in, int64_t out)
-      : kernel(param(DType::kF32, {in, out}, {"embed", "mlp"}, initializers::variance_scaling(in, true))),
+      : kernel(param(DType::kF32, {in, out}, {"embed", "mlp"},
+                     initializers::variance_scaling(in, true))),
         bias(param(DType::kF32, {out}, {"mlp"}, initializers::zeros())) {}
   void visit(Visitor& v) override {
     v("kernel", kernel);
@@ -30,8 +31,7 @@ class TestLinear final : public Module {
 class TestLayer final : public Module {
  public:
   explicit TestLayer(int64_t width)
-      : linear(width, width),
-        calls(VariableKind::kBatchStat, {DType::kF32, {}}, {}) {}
+      : linear(width, width), calls(VariableKind::kBatchStat, {DType::kF32, {}}, {}) {}
   void visit(Visitor& v) override {
     v("linear", linear);
     v("calls", calls);

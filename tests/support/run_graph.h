@@ -35,7 +35,8 @@ class Program {
             client_, ir::to_stablehlo(*ir::optimise(graph), spec),
             pjrt::CompileOptions{.num_partitions = spec.mesh.device_count()})) {
     for (size_t i = 0; i < graph.parameters().size(); ++i) {
-      arguments_.push_back(array_type(graph.type_of(graph.parameters()[i]), spec, spec.arguments, i));
+      arguments_.push_back(
+          array_type(graph.type_of(graph.parameters()[i]), spec, spec.arguments, i));
     }
     for (size_t i = 0; i < graph.outputs.size(); ++i) {
       results_.push_back(array_type(graph.outputs[i].type(), spec, spec.results, i));

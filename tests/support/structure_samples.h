@@ -22,23 +22,36 @@ inline ir::Value custom_exp(ir::Value x) {
 inline std::vector<GradientSample> annotation_samples() {
   using ir::OpKind;
   return {
-      {OpKind::kName, "name", {{{2}}},
+      {OpKind::kName,
+       "name",
+       {{{2}}},
        [](SampleIn in) { return SampleOut{ir::sin(ir::checkpoint_name(in[0], "x"))}; }},
-      {OpKind::kBarrier, "barrier", {{{2}}, {{3}}},
+      {OpKind::kBarrier,
+       "barrier",
+       {{{2}}, {{3}}},
        [](SampleIn in) {
          const SampleOut out = ir::barrier({ir::sin(in[0]), in[1], in[0]});
          return SampleOut{out[0], ir::exp(out[1])};  // the third is not used
        }},
-      {OpKind::kShardingConstraint, "sharding_constraint", {{{2, 4}}},
+      {OpKind::kShardingConstraint,
+       "sharding_constraint",
+       {{{2, 4}}},
        [](SampleIn in) {
          return SampleOut{ir::sin(ir::sharding_constraint(in[0], {{{"fsdp"}, {}}}))};
        }},
-      {OpKind::kCustomVjp, "custom_vjp", {{{3}}},
+      {OpKind::kCustomVjp,
+       "custom_vjp",
+       {{{3}}},
        [](SampleIn in) { return SampleOut{ir::sin(custom_exp(in[0]))}; }},
-      {OpKind::kCustomVjp, "custom_vjp of two results, one not used", {{{3}}, {{3}}},
+      {OpKind::kCustomVjp,
+       "custom_vjp of two results, one not used",
+       {{{3}}, {{3}}},
        [](SampleIn in) {
          const SampleOut y = ir::custom_vjp(
-             "product", in, [](SampleIn a) { return SampleOut{a[0] * a[1], a[0] + a[1]}; },
+             "product", in,
+             [](SampleIn a) {
+               return SampleOut{a[0] * a[1], a[0] + a[1]};
+             },
              [](SampleIn a, SampleIn, SampleIn ct) {
                MT_CHECK(!ct[1]);
                return SampleOut{ct[0] * a[1], ct[0] * a[0]};
@@ -51,13 +64,16 @@ inline std::vector<GradientSample> annotation_samples() {
 inline std::vector<GradientSample> scan_samples() {
   using ir::OpKind;
   return {
-      {OpKind::kScan, "scan: a carry and captured constants", {{{2}}, {{2}}, {{}}},
+      {OpKind::kScan,
+       "scan: a carry and captured constants",
+       {{{2}}, {{2}}, {{}}},
        [](SampleIn in) {
-         return ir::scan({in[0]}, {}, {.length = 3}, [&](SampleIn s) {
-           return SampleOut{ir::tanh(s[0] * in[1] + in[2])};
-         });
+         return ir::scan({in[0]}, {}, {.length = 3},
+                         [&](SampleIn s) { return SampleOut{ir::tanh(s[0] * in[1] + in[2])}; });
        }},
-      {OpKind::kScan, "scan: xs and ys along other axes", {{{2}}, {{3, 2}}, {{2, 3}}},
+      {OpKind::kScan,
+       "scan: xs and ys along other axes",
+       {{{2}}, {{3, 2}}, {{2, 3}}},
        [](SampleIn in) {
          return ir::scan({in[0]}, {in[1], in[2]},
                          {.length = 3, .x_axes = {0, 1}, .y_axes = {1, 0, 1}}, [](SampleIn s) {
@@ -66,7 +82,9 @@ inline std::vector<GradientSample> scan_samples() {
                            return SampleOut{next, next * s[1], ir::exp(next), outer};
                          });
        }},
-      {OpKind::kScan, "scan: in reverse", {{{2}}, {{3, 2}}, {{2}}},
+      {OpKind::kScan,
+       "scan: in reverse",
+       {{{2}}, {{3, 2}}, {{2}}},
        [](SampleIn in) {
          return ir::scan({in[0]}, {in[1]}, {.length = 3, .y_axes = {1}, .reverse = true},
                          [&](SampleIn s) {
@@ -74,32 +92,42 @@ inline std::vector<GradientSample> scan_samples() {
                            return SampleOut{next, next * s[1]};
                          });
        }},
-      {OpKind::kScan, "scan: only the carry is used", {{{2}}, {{3, 2}}},
+      {OpKind::kScan,
+       "scan: only the carry is used",
+       {{{2}}, {{3, 2}}},
        [](SampleIn in) {
          return SampleOut{ir::scan({in[0]}, {in[1]}, {.length = 3}, [](SampleIn s) {
            return SampleOut{s[0] * s[1], ir::exp(s[0])};
          })[0]};
        }},
-      {OpKind::kScan, "scan: only the ys are used", {{{2}}, {{3, 2}}},
+      {OpKind::kScan,
+       "scan: only the ys are used",
+       {{{2}}, {{3, 2}}},
        [](SampleIn in) {
          return SampleOut{ir::scan({in[0]}, {in[1]}, {.length = 3}, [](SampleIn s) {
            return SampleOut{s[0] * s[1], ir::exp(s[0])};
          })[1]};
        }},
-      {OpKind::kScan, "scan: no carry", {{{3, 2}}},
+      {OpKind::kScan,
+       "scan: no carry",
+       {{{3, 2}}},
        [](SampleIn in) {
-         return ir::scan({}, in, {.length = 3}, [](SampleIn s) { return SampleOut{ir::exp(s[0])}; });
+         return ir::scan({}, in, {.length = 3},
+                         [](SampleIn s) { return SampleOut{ir::exp(s[0])}; });
        }},
-      {OpKind::kScan, "scan: an integer carry", {{{2}}, {{4, 2}}},
+      {OpKind::kScan,
+       "scan: an integer carry",
+       {{{2}}, {{4, 2}}},
        [](SampleIn in) {
-         const SampleOut out =
-             ir::scan({in[0], s32(in, 0)}, {}, {.length = 4}, [&](SampleIn s) {
-               const ir::Value row = ir::take_rows(in[1], s[1]);
-               return SampleOut{ir::sin(s[0] + row), s[1] + 1.0};
-             });
+         const SampleOut out = ir::scan({in[0], s32(in, 0)}, {}, {.length = 4}, [&](SampleIn s) {
+           const ir::Value row = ir::take_rows(in[1], s[1]);
+           return SampleOut{ir::sin(s[0] + row), s[1] + 1.0};
+         });
          return SampleOut{out[0]};
        }},
-      {OpKind::kScan, "scan: in a scan, with values of all levels", {{{2}}, {{3, 2}}, {{}}},
+      {OpKind::kScan,
+       "scan: in a scan, with values of all levels",
+       {{{2}}, {{3, 2}}, {{}}},
        [](SampleIn in) {
          return ir::scan({in[0]}, {in[1]}, {.length = 3}, [&](SampleIn s) {
            const SampleOut inner =
@@ -110,7 +138,9 @@ inline std::vector<GradientSample> scan_samples() {
            return SampleOut{inner[0], inner[1]};
          });
        }},
-      {OpKind::kScan, "scan: gradient of an accumulated gradient", {{{}}, {{3}}},
+      {OpKind::kScan,
+       "scan: gradient of an accumulated gradient",
+       {{{}}, {{3}}},
        [](SampleIn in) {
          return ir::scan({ir::zeros_like(in[0])}, {in[1]}, {.length = 3}, [&](SampleIn s) {
            const ir::Value x = s[0].graph->import(in[0]);
@@ -131,16 +161,18 @@ inline SampleOut rematted(SampleIn in, std::vector<std::string> saved) {
 }
 
 inline GradientSample remat_sample(const std::string& name, std::vector<std::string> saved) {
-  return {ir::OpKind::kRemat, "remat: " + name, {{{2, 2}}, {{2, 2}}},
-          [saved](SampleIn in) { return rematted(in, saved); }};
+  return {ir::OpKind::kRemat, "remat: " + name, {{{2, 2}}, {{2, 2}}}, [saved](SampleIn in) {
+            return rematted(in, saved);
+          }};
 }
 
 inline GradientSample remat_scan_sample(const std::string& name, std::vector<std::string> saved) {
-  return {ir::OpKind::kRemat, "remat in a scan: " + name, {{{2, 2}}, {{3, 2, 2}}},
+  return {ir::OpKind::kRemat,
+          "remat in a scan: " + name,
+          {{{2, 2}}, {{3, 2, 2}}},
           [saved](SampleIn in) {
-            return ir::scan({in[0]}, {in[1]}, {.length = 3, .y_axes = {1}}, [&](SampleIn s) {
-              return rematted(s, saved);
-            });
+            return ir::scan({in[0]}, {in[1]}, {.length = 3, .y_axes = {1}},
+                            [&](SampleIn s) { return rematted(s, saved); });
           }};
 }
 
@@ -157,9 +189,8 @@ inline std::vector<GradientSample> structure_samples() {
   all.push_back(remat_scan_sample("both saved", {"dot", "exp"}));
   all.push_back({OpKind::kRemat, "a scan in remat", {{{2, 2}}, {{3, 2, 2}}}, [](SampleIn in) {
                    return ir::remat(in, {"dot"}, [](SampleIn a) {
-                     return ir::scan({a[0]}, {a[1]}, {.length = 3}, [](SampleIn s) {
-                       return SampleOut{rematted(s, {"dot"})[0]};
-                     });
+                     return ir::scan({a[0]}, {a[1]}, {.length = 3},
+                                     [](SampleIn s) { return SampleOut{rematted(s, {"dot"})[0]}; });
                    });
                  }});
   all.push_back({OpKind::kRemat, "remat in remat", {{{2, 2}}, {{2, 2}}}, [](SampleIn in) {
@@ -184,10 +215,9 @@ inline GradientSample gradient_of(ir::OpKind kind, const std::string& name, Shap
 inline std::vector<GradientSample> second_derivative_samples() {
   using ir::OpKind;
   return {
-      gradient_of(OpKind::kTanh, "tanh and a product", {2, 3}, {3, 2},
-                  [](SampleIn in) {
-                    return SampleOut{ir::tanh(ir::einsum("ij,jk->ik", in[0], in[1]))};
-                  }),
+      gradient_of(
+          OpKind::kTanh, "tanh and a product", {2, 3}, {3, 2},
+          [](SampleIn in) { return SampleOut{ir::tanh(ir::einsum("ij,jk->ik", in[0], in[1]))}; }),
       gradient_of(OpKind::kReduceMax, "log of a softmax", {2, 3}, {3},
                   [](SampleIn in) {
                     const ir::Value z = in[0] * in[1];
@@ -201,18 +231,18 @@ inline std::vector<GradientSample> second_derivative_samples() {
                   }),
       gradient_of(OpKind::kScan, "scan", {2}, {3, 2},
                   [](SampleIn in) {
-                    return ir::scan({in[0]}, {in[1]}, {.length = 3, .y_axes = {1}}, [&](SampleIn s) {
-                      const ir::Value next = ir::tanh(s[0] * s[1] + in[0]);
-                      return SampleOut{next, next * s[1]};
-                    });
+                    return ir::scan({in[0]}, {in[1]}, {.length = 3, .y_axes = {1}},
+                                    [&](SampleIn s) {
+                                      const ir::Value next = ir::tanh(s[0] * s[1] + in[0]);
+                                      return SampleOut{next, next * s[1]};
+                                    });
                   }),
       gradient_of(OpKind::kRemat, "remat", {2, 2}, {2, 2},
                   [](SampleIn in) { return rematted(in, {"dot"}); }),
       gradient_of(OpKind::kRemat, "remat in a scan", {2, 2}, {3, 2, 2},
                   [](SampleIn in) {
-                    return ir::scan({in[0]}, {in[1]}, {.length = 3}, [](SampleIn s) {
-                      return SampleOut{rematted(s, {"exp"})[0]};
-                    });
+                    return ir::scan({in[0]}, {in[1]}, {.length = 3},
+                                    [](SampleIn s) { return SampleOut{rematted(s, {"exp"})[0]}; });
                   }),
   };
 }
