@@ -10,6 +10,7 @@
 
 #include "commands/doctor.h"
 #include "commands/parity.h"
+#include "commands/train.h"
 #include "config/suggest.h"
 
 namespace mt::commands {
@@ -74,6 +75,7 @@ std::span<const Command> all_commands() {
   static const std::array commands = {
       Command{"doctor", "what this machine has and lacks for training, and how to get it", doctor},
       Command{"parity", "this program's numbers against a reference run of MaxText", parity},
+      Command{"train", "train Gemma 3 by a configuration", train},
   };
   return commands;
 }

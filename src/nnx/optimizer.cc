@@ -48,7 +48,7 @@ std::unique_ptr<Transform> adamw(AdamWOptions options) { return std::make_unique
 std::unique_ptr<Transform> sgd() { return std::make_unique<Sgd>(); }
 
 Optimizer::Optimizer(Module& model, std::unique_ptr<Transform> transform, Filter wrt,
-                     std::optional<DType> slot_dtype)
+                     std::optional<DType> first_dtype)
     : count(VariableKind::kOptState, {DType::kS32, {}}, {}),
       transform_(std::move(transform)),
       wrt_(std::move(wrt)) {
@@ -56,7 +56,8 @@ Optimizer::Optimizer(Module& model, std::unique_ptr<Transform> transform, Filter
     if (!wrt_(path, *v)) continue;
     Slot slot{path, {}};
     for (size_t i = 0; i < transform_->slots().size(); ++i) {
-      Variable s(VariableKind::kOptState, {slot_dtype.value_or(v->type.dtype), v->type.shape}, v->axes);
+      const DType dtype = i == 0 ? first_dtype.value_or(v->type.dtype) : v->type.dtype;
+      Variable s(VariableKind::kOptState, {dtype, v->type.shape}, v->axes);
       s.stack_axis = v->stack_axis;
       s.stack_length = v->stack_length;
       slot.variables.push_back(std::move(s));

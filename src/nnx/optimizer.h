@@ -31,10 +31,10 @@ std::unique_ptr<Transform> sgd();
 
 class Optimizer final : public Module {
  public:
-  // One slot variable for each variable of `model` that `wrt` takes; `slot_dtype` as given, or the
-  // parameter's own.
+  // One variable a slot for each variable of `model` that `wrt` takes, in the parameter's dtype; the
+  // first slot (mu) in `first_dtype` if given.
   Optimizer(Module& model, std::unique_ptr<Transform> transform, Filter wrt,
-            std::optional<DType> slot_dtype = std::nullopt);
+            std::optional<DType> first_dtype = std::nullopt);
   void visit(Visitor& v) override;
   // Applies gradients (same order as state(model, wrt)) inside a traced program.
   void update(Module& model, const State& gradients, ir::Value learning_rate);

@@ -188,7 +188,7 @@ class Comparison {
     StepOptions o;
     o.batch_rows = batches_.padded_rows();
     o.length = batches_.length();
-    o.loss.num_vocab_tiling = config_.was_set("num_vocab_tiling") ? config_.integer("num_vocab_tiling") : 0;
+    o.loss.num_vocab_tiling = config_.integer("num_vocab_tiling");
     o.gradient_accumulation_steps = config_.integer("gradient_accumulation_steps");
     o.gradient_clipping_threshold = config_.number("gradient_clipping_threshold");
     return o;

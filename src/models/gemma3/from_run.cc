@@ -53,7 +53,7 @@ ModelOptions options_from(const config::Config& config) {
   const std::string& policy = config.text("remat_policy");
   o.saved_tags = policy == "custom" ? custom_tags(config) : layers::saved_tags(policy);
   o.dropout_rate = config.number("dropout_rate");
-  o.record_internal_nn_metrics = config.flag("record_internal_nn_metrics");
+  o.record_internal_nn_metrics = config.integer("record_internal_nn_metrics") > 0;
   return o;
 }
 

@@ -1,0 +1,21 @@
+#include "commands/train.h"
+
+#include <fmt/core.h>
+
+#include "config/config.h"
+#include "train/trainer.h"
+
+namespace mt::commands {
+
+int train(const std::vector<std::string>& args) {
+  for (const std::string& word : args) {
+    if (word != "--help" && word != "-h") continue;
+    fmt::print("usage: maxtext train [CONFIG.yml] key=value ...\n\n{}", config::help());
+    return 0;
+  }
+  const auto config = config::Config::load(args, config::process_environment());
+  const mt::train::RunResult result = mt::train::train(config);
+  return result.end == mt::train::RunEnd::kStopped ? 128 + result.signal_number : 0;
+}
+
+}  // namespace mt::commands

@@ -1,0 +1,367 @@
+#include "train/trainer.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/signals.h"
+#include "models/gemma3/from_run.h"
+#include "nnx/init.h"
+#include "train/flops.h"
+#include "train/log_lines.h"
+#include "train/memory.h"
+#include "train/metrics.h"
+#include "train/open_data.h"
+#include "train/progress.h"
+#include "train/schedule.h"
+#include "train/session.h"
+#include "train/step.h"
+
+namespace mt::train {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using models::gemma3::Gemma3Model;
+
+double seconds_between(Clock::time_point a, Clock::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
+
+int64_t shard_bytes(const std::vector<nnx::NamedVariable>& vars, const nnx::Partitioner& partitioner) {
+  int64_t bytes = 0;
+  for (const auto& [path, v] : vars) {
+    const auto type = nnx::array_type(path, *v, partitioner);
+    bytes += element_count(type->shard_shape()) * byte_size(type->dtype);
+  }
+  return bytes;
+}
+
+// One training run; its members in the order in which they are made.
+class Trainer {
+ public:
+  explicit Trainer(const config::Config& config) : config_(config) {}
+
+  RunResult run() {
+    announce();
+    set_up();
+    compile();
+    make_state();
+    report_program();
+    if (config_.integer("steps") == 0) return {};
+    return loop();
+  }
+
+ private:
+  void announce() {
+    config_.require_run_name();
+    for (const std::string& line : config_.log_lines()) log_text(line);
+    for (const std::string& line : config_.warnings()) log_warning("{}", line);
+    if (config_.flag("log_config")) {
+      for (const std::string& line : config_.dump()) log_text(line);
+    }
+  }
+
+  void set_up() {
+    sizes_ = models::gemma3::sizes_from(config_);
+    devices_ = open_devices(config_);
+    const pjrt::Client& client = *devices_.client;
+    log_text(system_information_lines(client.plugin().identity(), client.plugin().api_version(),
+                                      client.platform_name()));
+    const sharding::Mesh& mesh = devices_.partitioner->mesh;
+    std::vector<int64_t> shape;
+    for (const auto& axis : mesh.axes) shape.push_back(axis.size);
+    log_text(num_devices_line(mesh.device_count(), shape));
+    model_ = make_model(config_, devices_.partitioner);
+    optimizer_ = std::make_unique<nnx::Optimizer>(*model_, transform(),
+                                                  nnx::of_kind(nnx::VariableKind::kParam),
+                                                  parse_dtype(config_.text("mu_dtype")));
+    choose_batch();
+    check_memory();
+    data_ = std::make_unique<data::Batcher>(open_data(config_, rows_to_load_));
+    open_metrics();
+  }
+
+  std::unique_ptr<nnx::Transform> transform() const {
+    if (config_.text("opt_type") == "sgd") return nnx::sgd();
+    return nnx::adamw({config_.number("adam_b1"), config_.number("adam_b2"), config_.number("adam_eps"),
+                       config_.number("adam_eps_root"), config_.number("adam_weight_decay")});
+  }
+
+  void choose_batch() {
+    const nnx::Partitioner& partitioner = *devices_.partitioner;
+    const int64_t devices = partitioner.mesh.device_count();
+    const auto rows = data::global_batch_sizes(devices, config_.number("per_device_batch_size"),
+                                               config_.integer("gradient_accumulation_steps"));
+    rows_to_load_ = rows.to_load;
+    options_.batch_rows = rows.to_train;
+    options_.length = config_.integer("max_target_length");
+    options_.gradient_accumulation_steps = config_.integer("gradient_accumulation_steps");
+    options_.gradient_clipping_threshold = config_.number("gradient_clipping_threshold");
+    options_.grad_dtype = *parse_dtype(config_.text("grad_dtype"));
+    options_.loss.num_vocab_tiling = config_.integer("num_vocab_tiling");
+    options_.loss.z_loss_multiplier = config_.number("z_loss_multiplier");
+    options_.enable_dropout = config_.flag("enable_dropout");
+    options_.dropout_seed = static_cast<uint64_t>(config_.integer("init_weights_seed"));
+    const auto spec = batch_inputs(options_, partitioner)[0].spec;
+    const int64_t pieces = sharding::pieces(partitioner.mesh, spec, 0);
+    if (options_.batch_rows % (pieces * options_.gradient_accumulation_steps) != 0) {
+      throw fail(ErrorKind::kConfig,
+                 "per_device_batch_size={} on {} devices makes {} rows a step, which {} batch shards times "
+                 "gradient_accumulation_steps={} don't divide",
+                 config_.number("per_device_batch_size"), devices, options_.batch_rows, pieces,
+                 options_.gradient_accumulation_steps);
+    }
+    const int64_t length_pieces = sharding::pieces(partitioner.mesh, spec, 1);
+    if (options_.length % length_pieces != 0) {
+      throw fail(ErrorKind::kConfig,
+                 "max_target_length={} is not divisible by the {} devices that split the sequence",
+                 options_.length, length_pieces);
+    }
+  }
+
+  MemorySettings memory_settings() const {
+    return {config_.text("model_name"),   config_.text("weight_dtype"),
+            config_.text("remat_policy"), config_.text("opt_type"),
+            config_.number("per_device_batch_size"), config_.integer("max_target_length"),
+            config_.integer("num_vocab_tiling")};
+  }
+
+  void check_fits(const MemoryNeed& need) const {
+    if (devices_.client->is_cpu()) {
+      check_fits_host(need, available_memory(), memory_settings());
+    } else if (const auto stats = devices_.client->memory_stats(0); stats && stats->limit) {
+      check_fits_device(need, *stats->limit, memory_settings());
+    }
+  }
+
+  // Before anything is compiled or allocated: what must exist at once in any case.
+  void check_memory() const {
+    const nnx::Partitioner& partitioner = *devices_.partitioner;
+    const auto parameters = nnx::variables(*model_);
+    const int64_t parameter_bytes = shard_bytes(parameters, partitioner);
+    MemoryNeed need;
+    need.what = config_.text("model_name");
+    need.devices = partitioner.mesh.device_count();
+    need.parts = {{"parameters", parameter_bytes},
+                  {"optimizer", shard_bytes(nnx::variables(*optimizer_), partitioner)},
+                  {"gradients", parameter_bytes}};
+    check_fits(need);
+  }
+
+  void open_metrics() {
+    const StepFlops flops = step_flops(sizes_, config_.number("per_device_batch_size"), options_.length,
+                                       options_.gradient_accumulation_steps);
+    MetricsOptions o;
+    o.run_name = config_.text("run_name");
+    o.metrics_file = config_.text("metrics_file");
+    if (config_.flag("enable_tensorboard") && !config_.text("tensorboard_dir").empty()) {
+      o.tensorboard_dir = config_.text("tensorboard_dir") + o.run_name;
+    }
+    o.log_period = config_.integer("log_period");
+    o.per_device_tflops = flops.total();
+    o.per_device_tokens = static_cast<double>(options_.length) * config_.number("per_device_batch_size") *
+                          static_cast<double>(options_.gradient_accumulation_steps);
+    flops_ = flops;
+    metrics_ = std::make_unique<MetricsLogger>(o);
+  }
+
+  void compile() {
+    const auto traced = trace_train_step(*model_, *optimizer_, options_, &sown_);
+    const nnx::Lowered lowered = traced->lower();
+    pjrt::CompileOptions options;
+    if (config_.flag("dump_hlo")) dump(lowered.text(), options);
+    program_ = std::make_unique<nnx::Compiled>(
+        lowered.compile(devices_.client, devices_.cache.get(), options));
+    const pjrt::ProgramMemory m = program_->executable().memory_stats();
+    memory_ = {m.outputs, m.temporaries, m.arguments, m.aliased, m.host_temporaries};
+    MemoryNeed need;
+    need.what = config_.text("model_name");
+    need.devices = devices_.partitioner->mesh.device_count();
+    need.parts = {{"arguments", m.arguments}, {"temporary", m.temporaries},
+                  {"outputs", m.outputs - m.aliased}};
+    check_fits(need);
+  }
+
+  void dump(const std::string& text, pjrt::CompileOptions& options) const {
+    const std::string& folder = config_.text("dump_hlo_local_dir");
+    make_directories(folder);
+    write_file(folder + "/jit_train_step.stablehlo.mlir", text);
+    options.xla["xla_dump_to"] = folder;
+    options.xla["xla_dump_hlo_module_re"] = config_.text("dump_hlo_module_name");
+    options.xla["xla_dump_hlo_as_text"] = true;
+  }
+
+  void make_state() {
+    give_parameters(*model_, config_, devices_);
+    nnx::initialize(*optimizer_, devices_.client, *devices_.partitioner, 0, nnx::default_logical_name,
+                    devices_.cache.get());
+    for (nnx::Module* m : {static_cast<nnx::Module*>(model_.get()), static_cast<nnx::Module*>(optimizer_.get())}) {
+      for (const auto& [path, v] : nnx::variables(*m)) v->array->await();
+    }
+    report_memory("After params initialized");
+  }
+
+  // The plugin's own figures, or, where it has none (CPU), the bytes of the arrays on each device.
+  void report_memory(std::string_view label) const {
+    std::vector<DeviceMemory> lines;
+    const pjrt::Client& client = *devices_.client;
+    for (int64_t d = 0; d < devices_.partitioner->mesh.device_count(); ++d) {
+      DeviceMemory line{client.devices()[static_cast<size_t>(d)].description, {}, {}};
+      if (const auto stats = client.memory_stats(d)) {
+        line.used = stats->in_use;
+        line.limit = stats->limit;
+      } else {
+        int64_t used = 0;
+        for (nnx::Module* m : {static_cast<nnx::Module*>(model_.get()), static_cast<nnx::Module*>(optimizer_.get())}) {
+          for (const auto& [path, v] : nnx::variables(*m)) used += v->array->bytes_on_device(d);
+        }
+        line.used = used;
+        line.limit = read_ram_stats().total;
+      }
+      lines.push_back(std::move(line));
+    }
+    log_text(memstats_lines(label, lines));
+    log_text(ramstats_lines(label, read_ram_stats()));
+  }
+
+  void report_program() {
+    log_text(memory_analysis_line(memory_));
+    log_text(memory_analysis_note(memory_));
+    log_text(per_train_step_lines(flops_.weight_tflops, flops_.attention_tflops));
+    metrics_->write_setup(sizes_.parameter_count(), config_.entries());
+  }
+
+  // ---- the loop
+
+  struct Pending {
+    int64_t step;
+    float learning_rate;
+    Clock::time_point launched;
+    std::vector<pjrt::Array> results;
+  };
+
+  RunResult loop() {
+    const StopSignals signals;
+    const int64_t steps = config_.integer("steps");
+    ProgressBar bar(0, steps);
+    RunResult result;
+    std::optional<Pending> pending;
+    for (int64_t step = 0; step < steps; ++step) {
+      if (signals.requested()) {
+        result.end = RunEnd::kStopped;
+        result.signal_number = signals.signal_number();
+        break;
+      }
+      std::optional<std::vector<Tensor>> batch = next_batch();
+      if (!batch) {
+        result.end = RunEnd::kDataEnded;
+        break;
+      }
+      Pending launched = launch(step, std::move(*batch));
+      if (pending) finish(*pending, bar, result);
+      pending = std::move(launched);
+    }
+    if (pending) finish(*pending, bar, result);
+    metrics_->flush();
+    if (result.end == RunEnd::kDataEnded) {
+      log_line("The data ended after {} of {} steps (num_epoch={}).", result.steps, steps,
+               config_.integer("num_epoch"));
+    } else if (result.end == RunEnd::kStopped) {
+      log_line("Stopped by {} after {} of {} steps.", signals.name(), result.steps, steps);
+    }
+    return result;
+  }
+
+  std::optional<std::vector<Tensor>> next_batch() {
+    if (config_.integer("reuse_example_batch") > 0 && first_batch_) return first_batch_;
+    std::optional<data::Batch> b = data_->next();
+    if (!b) return std::nullopt;
+    std::vector<Tensor> arrays{b->inputs, b->targets, b->inputs_position, b->inputs_segmentation,
+                               b->targets_segmentation};
+    if (rows_to_load_ != options_.batch_rows) {
+      for (Tensor& t : arrays) t = t.slice({0, 0}, {options_.batch_rows, options_.length});
+    }
+    if (config_.integer("reuse_example_batch") > 0) first_batch_ = arrays;
+    return arrays;
+  }
+
+  Pending launch(int64_t step, std::vector<Tensor> inputs) {
+    const ScheduleConfig schedule{config_.number("learning_rate"),
+                                  config_.number("learning_rate_final_fraction"),
+                                  config_.number("warmup_steps_fraction"),
+                                  config_.integer("learning_rate_schedule_steps")};
+    const float rate = learning_rate_at(schedule, step);
+    inputs.push_back(Tensor::of<float>(DType::kF32, {}, {rate}));
+    inputs.push_back(Tensor::of<int32_t>(DType::kS32, {}, {static_cast<int32_t>(step)}));
+    const auto now = Clock::now();
+    return {step, rate, now, (*program_)(inputs)};
+  }
+
+  // Waits for a step and logs it; by then the next one is on its way.
+  void finish(Pending& pending, ProgressBar& bar, RunResult& result) {
+    const Tensor values = pending.results[0].to_host();
+    const auto now = Clock::now();
+    const auto begin = std::max(pending.launched, last_done_);
+    last_done_ = now;
+    const auto at = [&](StepMetric m) { return static_cast<double>(values.data<float>()[m]); };
+    StepMetrics m;
+    m.step = pending.step;
+    m.seconds = seconds_between(begin, now);
+    m.loss = at(kLoss);
+    m.total_weights = std::llround(at(kTotalWeights));
+    m.grad_norm = at(kGradNorm);
+    m.raw_grad_norm = at(kRawGradNorm);
+    m.param_norm = at(kParamNorm);
+    m.learning_rate = static_cast<double>(pending.learning_rate);
+    m.extra["learning/z_loss"] = at(kZLoss);
+    add_sown(pending, m.extra);
+    metrics_->write_step(m);
+    if (pending.step == 0) report_memory("After the first step");
+    bar.update(pending.step + 1, m.seconds, m.loss);
+    result.steps = pending.step + 1;
+    result.last_loss = m.loss;
+  }
+
+  // "decoder/layers/layers_3/activation_mean", one value a block -> activ_mean/layer_009, ...
+  void add_sown(Pending& pending, Scalars& extra) const {
+    for (size_t i = 0; i < sown_.size(); ++i) {
+      const Tensor t = pending.results[1 + i].to_host();
+      const bool stacked = !t.shape().empty();
+      for (int64_t b = 0; b < t.size(); ++b) {
+        const std::string name = models::gemma3::logical_name(sizes_, sown_[i], stacked ? b : -1);
+        constexpr std::string_view kLayers = "decoder/layers_", kActivation = "/activation_";
+        const size_t at = name.find(kActivation);
+        if (!name.starts_with(kLayers) || at == std::string::npos) continue;
+        const int64_t layer = std::stoll(name.substr(kLayers.size(), at - kLayers.size()));
+        extra[fmt::format("activ_{}/layer_{:03}", name.substr(at + kActivation.size()), layer)] =
+            static_cast<double>(t.data<float>()[static_cast<size_t>(b)]);
+      }
+    }
+  }
+
+  const config::Config& config_;
+  models::gemma3::Gemma3Config sizes_;
+  Devices devices_;
+  std::unique_ptr<Gemma3Model> model_;
+  std::unique_ptr<nnx::Optimizer> optimizer_;
+  StepOptions options_;
+  int64_t rows_to_load_ = 0;
+  std::unique_ptr<data::Batcher> data_;
+  StepFlops flops_;
+  std::unique_ptr<MetricsLogger> metrics_;
+  std::vector<std::string> sown_;
+  std::unique_ptr<nnx::Compiled> program_;
+  CompiledMemory memory_;
+  std::optional<std::vector<Tensor>> first_batch_;
+  Clock::time_point last_done_{};
+};
+
+}  // namespace
+
+RunResult train(const config::Config& config) { return Trainer(config).run(); }
+
+}  // namespace mt::train
