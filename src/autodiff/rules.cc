@@ -278,7 +278,7 @@ constexpr std::array<RuleRow, ir::kOpCount> kTable{{
 constexpr bool complete() {
   for (size_t i = 0; i < kTable.size(); ++i) {
     if (kTable[i].kind != static_cast<OpKind>(i)) return false;
-    if (kTable[i].rule == nullptr && kTable[i].reason == nullptr) return false;
+    if (kTable[i].reason == nullptr) return false;
   }
   return true;
 }
