@@ -49,8 +49,8 @@ Out divide(In in) {
 // The larger (smaller) operand takes the cotangent; equal operands share it.
 Out extremum(In in) {
   const Value a = in.operands[0], b = in.operands[1];
-  const Value share = ir::select(ir::compare(a, ir::Direction::kEq, b), constant_like(a, 0.5),
-                                 constant_like(a, 1));
+  const Value share =
+      ir::select(ir::compare(a, ir::Direction::kEq, b), constant_like(a, 0.5), constant_like(a, 1));
   const auto side = [&](Value mine) {
     return ir::select(ir::compare(mine, ir::Direction::kEq, y(in)), ct(in) * share,
                       constant_like(a, 0));
@@ -155,8 +155,8 @@ Out dynamic_update_slice(In in) {
 Out take_rows(In in) {
   const Value table = x(in), indices = in.operands[1];
   const auto bound = [&](double v) { return ir::full(in.graph, indices.dtype(), {}, v); };
-  const Value clamped = ir::minimum(ir::maximum(indices, bound(0)),
-                                    bound(static_cast<double>(table.dim(0) - 1)));
+  const Value clamped =
+      ir::minimum(ir::maximum(indices, bound(0)), bound(static_cast<double>(table.dim(0) - 1)));
   return {ir::scatter_add_rows(ir::zeros_like(table), clamped, ct(in)), Value{}};
 }
 
@@ -242,33 +242,61 @@ constexpr const char* kFlat = "constant almost everywhere";
 constexpr const char* kDiscrete = "works on integers or bools";
 
 constexpr std::array<RuleRow, ir::kOpCount> kTable{{
-    none(OpKind::kParameter, "a leaf"), none(OpKind::kConstant, "a leaf"),
+    none(OpKind::kParameter, "a leaf"),
+    none(OpKind::kConstant, "a leaf"),
     none(OpKind::kIota, "a leaf"),
-    rule(OpKind::kNegate, negate), rule(OpKind::kExp, exp), rule(OpKind::kLog, log),
-    rule(OpKind::kLog1p, log1p), rule(OpKind::kTanh, tanh), rule(OpKind::kRsqrt, rsqrt),
-    rule(OpKind::kSqrt, sqrt), rule(OpKind::kSine, sine), rule(OpKind::kCosine, cosine),
-    rule(OpKind::kAbs, abs), none(OpKind::kSign, kFlat), none(OpKind::kFloor, kFlat),
-    none(OpKind::kNot, kDiscrete), rule(OpKind::kConvert, convert),
-    none(OpKind::kBitcast, kDiscrete), none(OpKind::kIsFinite, kDiscrete),
-    rule(OpKind::kAdd, add), rule(OpKind::kSubtract, subtract),
-    rule(OpKind::kMultiply, multiply), rule(OpKind::kDivide, divide),
-    rule(OpKind::kMaximum, extremum), rule(OpKind::kMinimum, extremum),
-    rule(OpKind::kPower, power), rule(OpKind::kRemainder, remainder), none(OpKind::kAnd, kDiscrete),
-    none(OpKind::kOr, kDiscrete), none(OpKind::kXor, kDiscrete), none(OpKind::kShiftLeft, kDiscrete),
-    none(OpKind::kShiftRightLogical, kDiscrete), none(OpKind::kCompare, kDiscrete),
+    rule(OpKind::kNegate, negate),
+    rule(OpKind::kExp, exp),
+    rule(OpKind::kLog, log),
+    rule(OpKind::kLog1p, log1p),
+    rule(OpKind::kTanh, tanh),
+    rule(OpKind::kRsqrt, rsqrt),
+    rule(OpKind::kSqrt, sqrt),
+    rule(OpKind::kSine, sine),
+    rule(OpKind::kCosine, cosine),
+    rule(OpKind::kAbs, abs),
+    none(OpKind::kSign, kFlat),
+    none(OpKind::kFloor, kFlat),
+    none(OpKind::kNot, kDiscrete),
+    rule(OpKind::kConvert, convert),
+    none(OpKind::kBitcast, kDiscrete),
+    none(OpKind::kIsFinite, kDiscrete),
+    rule(OpKind::kAdd, add),
+    rule(OpKind::kSubtract, subtract),
+    rule(OpKind::kMultiply, multiply),
+    rule(OpKind::kDivide, divide),
+    rule(OpKind::kMaximum, extremum),
+    rule(OpKind::kMinimum, extremum),
+    rule(OpKind::kPower, power),
+    rule(OpKind::kRemainder, remainder),
+    none(OpKind::kAnd, kDiscrete),
+    none(OpKind::kOr, kDiscrete),
+    none(OpKind::kXor, kDiscrete),
+    none(OpKind::kShiftLeft, kDiscrete),
+    none(OpKind::kShiftRightLogical, kDiscrete),
+    none(OpKind::kCompare, kDiscrete),
     rule(OpKind::kSelect, select),
-    rule(OpKind::kBroadcast, broadcast), rule(OpKind::kReshape, reshape),
-    rule(OpKind::kTranspose, transpose), rule(OpKind::kSlice, slice), rule(OpKind::kPad, pad),
-    rule(OpKind::kConcatenate, concatenate), rule(OpKind::kDynamicSlice, dynamic_slice),
-    rule(OpKind::kDynamicUpdateSlice, dynamic_update_slice), rule(OpKind::kTakeRows, take_rows),
+    rule(OpKind::kBroadcast, broadcast),
+    rule(OpKind::kReshape, reshape),
+    rule(OpKind::kTranspose, transpose),
+    rule(OpKind::kSlice, slice),
+    rule(OpKind::kPad, pad),
+    rule(OpKind::kConcatenate, concatenate),
+    rule(OpKind::kDynamicSlice, dynamic_slice),
+    rule(OpKind::kDynamicUpdateSlice, dynamic_update_slice),
+    rule(OpKind::kTakeRows, take_rows),
     rule(OpKind::kScatterAddRows, scatter_add_rows),
-    rule(OpKind::kDotGeneral, dot_general), rule(OpKind::kReduceSum, reduce_sum),
-    rule(OpKind::kReduceMax, reduce_extremum), rule(OpKind::kReduceMin, reduce_extremum),
-    rule(OpKind::kName, tag), rule(OpKind::kBarrier, pass_all),
+    rule(OpKind::kDotGeneral, dot_general),
+    rule(OpKind::kReduceSum, reduce_sum),
+    rule(OpKind::kReduceMax, reduce_extremum),
+    rule(OpKind::kReduceMin, reduce_extremum),
+    rule(OpKind::kName, tag),
+    rule(OpKind::kBarrier, pass_all),
     rule(OpKind::kShardingConstraint, sharding_constraint),
     refuse(OpKind::kCustomCall, "a custom call has no gradient of its own; wrap it in custom_vjp"),
     refuse(OpKind::kWhile, "a while loop has no reverse mode; use scan, or wrap it in custom_vjp"),
-    rule(OpKind::kScan, scan_rule), rule(OpKind::kRemat, remat_rule),
+    rule(OpKind::kScan, scan_rule),
+    rule(OpKind::kRemat, remat_rule),
     rule(OpKind::kCustomVjp, custom_vjp_rule),
     refuse(OpKind::kManualComputation,
            "a manual computation has no gradient of its own; wrap it in custom_vjp"),

@@ -24,9 +24,9 @@ using Rule = std::vector<ir::Value> (*)(const RuleInput&);
 
 struct RuleRow {
   ir::OpKind kind;
-  Rule rule;            // null: no gradient flows
-  const char* reason;   // why not; "" for kinds with a rule
-  bool is_error;        // asking for this gradient is a mistake of the caller
+  Rule rule;           // null: no gradient flows
+  const char* reason;  // why not; "" for kinds with a rule
+  bool is_error;       // asking for this gradient is a mistake of the caller
 };
 
 extern const std::array<RuleRow, ir::kOpCount> kRules;

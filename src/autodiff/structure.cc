@@ -37,7 +37,8 @@ void clone_node(const Graph& from, const Node& node, Graph& to, Values& map) {
   const auto results = to.add(node.kind, operands, node.attributes, result_types(from, node),
                               node.regions, node.site);
   to.nodes().back().path = node.path;
-  for (size_t i = 0; i < results.size(); ++i) map[static_cast<size_t>(node.results[i])] = results[i];
+  for (size_t i = 0; i < results.size(); ++i)
+    map[static_cast<size_t>(node.results[i])] = results[i];
 }
 
 // What a node's value depends on: a name of two operands has the second's value.
@@ -50,8 +51,10 @@ std::vector<int32_t> used_operands(const Node& node) {
 class ScanVjp {
  public:
   explicit ScanVjp(const RuleInput& in)
-      : in_(in), info_(std::get<ir::ScanInfo>(in.node().attributes)),
-        carries_(static_cast<size_t>(info_.carries)), xs_(info_.x_axes.size()),
+      : in_(in),
+        info_(std::get<ir::ScanInfo>(in.node().attributes)),
+        carries_(static_cast<size_t>(info_.carries)),
+        xs_(info_.x_axes.size()),
         ys_(in.results.size() - carries_) {}
 
   Values run() {
@@ -67,7 +70,8 @@ class ScanVjp {
   void trace_joint() {
     const Graph& body = *in_.node().regions[0];
     Values parameters;
-    for (const int32_t id : body.parameters()) parameters.push_back(joint_.parameter(body.type_of(id)));
+    for (const int32_t id : body.parameters())
+      parameters.push_back(joint_.parameter(body.type_of(id)));
     const Values outputs = ir::inline_graph(body, joint_, parameters);
     forward_nodes_ = joint_.nodes().size();
     forward_outputs_ = outputs;
@@ -191,7 +195,8 @@ class ScanVjp {
     };
     for (const size_t i : carry_cts_) {
       const Value given = in_.cotangents[i];
-      enter(given ? given : ir::zeros_like(in_.results[i]), in_.operands[i].type(), cotangents_[i].id);
+      enter(given ? given : ir::zeros_like(in_.results[i]), in_.operands[i].type(),
+            cotangents_[i].id);
     }
     Values sums;
     for (const size_t i : wanted_constants_) {
@@ -224,8 +229,8 @@ class ScanVjp {
       const Node& node = joint_.nodes()[i];
       if (node.kind == OpKind::kParameter) continue;
       const int32_t first = node.results[0];
-      const bool again = i < forward_nodes_ && needed_.count(first) != 0 &&
-                         !map[static_cast<size_t>(first)];
+      const bool again =
+          i < forward_nodes_ && needed_.count(first) != 0 && !map[static_cast<size_t>(first)];
       if (!again && !(i >= forward_nodes_ && live_[i])) continue;
       if (node.kind == OpKind::kName) {
         map[static_cast<size_t>(first)] = map[static_cast<size_t>(used_operands(node)[0])];
@@ -267,7 +272,8 @@ class ScanVjp {
   Graph joint_;
   size_t forward_nodes_ = 0;
   Values forward_outputs_, cotangents_, gradients_, stacked_;
-  std::vector<size_t> carry_cts_, y_cts_, wanted_xs_, wanted_constants_, again_xs_, again_constants_;
+  std::vector<size_t> carry_cts_, y_cts_, wanted_xs_, wanted_constants_, again_xs_,
+      again_constants_;
   std::vector<int32_t> residuals_;
   std::vector<bool> live_;
   std::set<int32_t> needed_;
@@ -310,8 +316,8 @@ Values remat_rule(const RuleInput& in) {
     for (const int32_t index : tagged) {
       const Node& node = body->nodes()[static_cast<size_t>(index)];
       extended->outputs.push_back(copies[static_cast<size_t>(node.results[0])]);
-      kept.push_back(in.graph.add_result(static_cast<int32_t>(in.node_index),
-                                         body->type_of(node.results[0])));
+      kept.push_back(
+          in.graph.add_result(static_cast<int32_t>(in.node_index), body->type_of(node.results[0])));
     }
     in.graph.nodes()[in.node_index].regions = {extended};
   }

@@ -40,8 +40,11 @@ std::vector<bool> active_values(Graph& graph, size_t first_node, const std::vect
 class Sweep {
  public:
   Sweep(Graph& graph, size_t first_node, const std::vector<Value>& wrt)
-      : graph_(graph), first_(first_node), active_(active_values(graph, first_node, wrt)),
-        cotangent_(graph.value_count()), stand_in_(graph.value_count(), -1) {
+      : graph_(graph),
+        first_(first_node),
+        active_(active_values(graph, first_node, wrt)),
+        cotangent_(graph.value_count()),
+        stand_in_(graph.value_count(), -1) {
     for (size_t i = first_; i < graph_.nodes().size(); ++i) {
       const Node& node = graph_.nodes()[i];
       if (node.kind == OpKind::kName && node.operands.size() == 2) {
@@ -83,8 +86,7 @@ class Sweep {
     bool any = false;
     for (const int32_t id : node.operands) {
       in.operands.push_back(graph_.value(id));
-      const bool wanted =
-          active_[static_cast<size_t>(id)] && is_float(graph_.type_of(id).dtype);
+      const bool wanted = active_[static_cast<size_t>(id)] && is_float(graph_.type_of(id).dtype);
       in.wanted.push_back(wanted);
       any = any || wanted;
     }
@@ -147,9 +149,11 @@ std::vector<Value> vjp(const std::vector<Value>& outputs, const std::vector<Valu
   for (const Value& v : wrt) {
     if (v.graph == &graph) continue;
     // Work on outer values alone is done outside: its gradient would silently be missing.
-    throw fail(ErrorKind::kShape,
-               "[vjp] the gradient of a value of another trace is asked for; import it into the region "
-               "and use what import() returns (in {})", graph.path);
+    throw fail(
+        ErrorKind::kShape,
+        "[vjp] the gradient of a value of another trace is asked for; import it into the region "
+        "and use what import() returns (in {})",
+        graph.path);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (cotangents[i] && cotangents[i].type() != outputs[i].type()) {
@@ -166,7 +170,8 @@ std::vector<Value> vjp(const std::vector<Value>& outputs, const std::vector<Valu
 
 std::vector<Value> grad(Value scalar, const std::vector<Value>& wrt) {
   if (scalar.rank() != 0 || !is_float(scalar.dtype())) {
-    throw fail(ErrorKind::kShape, "[grad] needs a float scalar, found {}", to_string(scalar.type()));
+    throw fail(ErrorKind::kShape, "[grad] needs a float scalar, found {}",
+               to_string(scalar.type()));
   }
   return vjp({scalar}, {ir::full(*scalar.graph, scalar.dtype(), {}, 1)}, wrt);
 }

@@ -10,11 +10,11 @@ namespace mt {
 
 enum class DType : uint8_t { kPred, kS8, kS32, kS64, kU8, kU32, kU64, kF16, kBF16, kF32, kF64 };
 
-int64_t byte_size(DType dtype);             // bytes per element
+int64_t byte_size(DType dtype);  // bytes per element
 bool is_float(DType dtype);
-bool is_integer(DType dtype);               // pred is neither
-std::string_view name(DType dtype);         // MaxText's and numpy's names: "bfloat16", "int32", "bool"
-std::string_view mlir_name(DType dtype);    // "bf16", "i32", "ui32", "i1"
+bool is_integer(DType dtype);        // pred is neither
+std::string_view name(DType dtype);  // MaxText's and numpy's names: "bfloat16", "int32", "bool"
+std::string_view mlir_name(DType dtype);                  // "bf16", "i32", "ui32", "i1"
 std::optional<DType> parse_dtype(std::string_view text);  // accepts name() forms
 
 // bfloat16: the upper half of a float32; from_float rounds to nearest even, NaN stays NaN.

@@ -38,12 +38,13 @@ int open_regular(const std::string& path, size_t* size) {
 void read_exactly(int fd, size_t offset, std::span<std::byte> out, const std::string& path) {
   size_t done = 0;
   while (done < out.size()) {
-    const ssize_t n = ::pread(fd, out.data() + done, out.size() - done,
-                              static_cast<off_t>(offset + done));
+    const ssize_t n =
+        ::pread(fd, out.data() + done, out.size() - done, static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw io_error(path, "cannot read");
-    if (n == 0) throw fail(ErrorKind::kIo, "{}: ends at byte {}, expected {} more", path,
-                           offset + done, out.size() - done);
+    if (n == 0)
+      throw fail(ErrorKind::kIo, "{}: ends at byte {}, expected {} more", path, offset + done,
+                 out.size() - done);
     done += static_cast<size_t>(n);
   }
 }

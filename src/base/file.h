@@ -18,7 +18,8 @@ bool exists(const std::string& path);
 
 class MappedFile {
  public:
-  // Regular files only (a FIFO, device or directory is refused). An empty file maps to an empty span.
+  // Regular files only (a FIFO, device or directory is refused). An empty file maps to an empty
+  // span.
   static std::shared_ptr<const MappedFile> open(const std::string& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

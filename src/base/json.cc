@@ -121,7 +121,8 @@ bool Json::as_bool() const {
 }
 int64_t Json::as_int() const {
   if (is_int()) return std::get<int64_t>(value_);
-  if (const auto* d = std::get_if<double>(&value_); d && *d == std::floor(*d) && std::abs(*d) < 9e15) {
+  if (const auto* d = std::get_if<double>(&value_);
+      d && *d == std::floor(*d) && std::abs(*d) < 9e15) {
     return static_cast<int64_t>(*d);
   }
   throw wrong("an integer", *this);

@@ -36,15 +36,15 @@ class Json {
 
   // Accessors throw kIo ("expected a string, found ...") on the wrong type.
   bool as_bool() const;
-  int64_t as_int() const;     // a double with an integral value is accepted
+  int64_t as_int() const;  // a double with an integral value is accepted
   double as_double() const;
   const std::string& as_string() const;
   const Array& as_array() const;
   const Object& as_object() const;
 
-  const Json* find(std::string_view key) const;    // nullptr if absent (or not an object)
-  const Json& at(std::string_view key) const;      // throws kIo naming the key
-  void set(std::string key, Json value);           // object only; replaces or appends
+  const Json* find(std::string_view key) const;  // nullptr if absent (or not an object)
+  const Json& at(std::string_view key) const;    // throws kIo naming the key
+  void set(std::string key, Json value);         // object only; replaces or appends
 
   std::string dump(int indent = -1) const;
   // Throws kIo with position and reason; refuses duplicate keys and nesting deeper than max_depth.

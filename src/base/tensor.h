@@ -47,7 +47,7 @@ class Tensor {
 
   // Elementwise conversion between any two numeric dtypes (floats round to nearest even).
   Tensor cast(DType dtype) const;
-  Tensor reshape(Shape shape) const;                    // shares bytes
+  Tensor reshape(Shape shape) const;                            // shares bytes
   Tensor transpose(const std::vector<int>& permutation) const;  // copies
   // Copies the box [start, start+sizes).
   Tensor slice(const std::vector<int64_t>& start, const Shape& sizes) const;

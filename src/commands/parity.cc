@@ -37,9 +37,7 @@ std::vector<Layout> default_layouts() {
 }
 
 // "gradient decoder/..." -> "gradient"
-std::string group(const std::string& what) {
-  return what.substr(0, what.find(' '));
-}
+std::string group(const std::string& what) { return what.substr(0, what.find(' ')); }
 
 bool print_rows(const std::vector<train::ParityRow>& rows, bool all) {
   bool passed = true;
@@ -57,10 +55,11 @@ bool print_rows(const std::vector<train::ParityRow>& rows, bool all) {
       ++count;
       good += row.passed() ? 1 : 0;
       if (all || !row.passed()) {
-        fmt::print("    {:<4} {:<72} {:10.3g} (limit {:g})\n", row.passed() ? "ok" : "FAIL", row.what,
-                   row.difference, row.limit);
+        fmt::print("    {:<4} {:<72} {:10.3g} (limit {:g})\n", row.passed() ? "ok" : "FAIL",
+                   row.what, row.difference, row.limit);
       }
-      if (worst == nullptr || !(row.difference / row.limit <= worst->difference / worst->limit)) worst = &row;
+      if (worst == nullptr || !(row.difference / row.limit <= worst->difference / worst->limit))
+        worst = &row;
     }
     fmt::print("  {:<9} {}/{} within {:g} {}; worst {:.3g} {}\n", name, good, count, worst->limit,
                worst->detail, worst->difference, worst->what);
@@ -94,7 +93,8 @@ int parity(const std::vector<std::string>& args) {
   for (const Layout& layout : layouts) {
     const auto start = std::chrono::steady_clock::now();
     const auto rows = train::compare_with_reference(folder, layout);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     fmt::print("{} ({:.1f} s)\n", fmt::join(layout, " "), seconds);
     passed = print_rows(rows, all) && passed;
     std::fflush(stdout);

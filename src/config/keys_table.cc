@@ -161,8 +161,9 @@ constexpr Key kMemory[] = {
      "Of remat_policy=custom: keep (device) or recompute (remat).", "autodiff", "remat|device",
      "offload"},
     {"num_vocab_tiling", Type::kInteger, "0",
-     "Tiles in which the loss is computed, so that the logits are never whole; 0 = as many as keep a tile small (MaxText: 1).", "train", "", "",
-     Range{0, kInf}},
+     "Tiles in which the loss is computed, so that the logits are never whole; 0 = as many as keep "
+     "a tile small (MaxText: 1).",
+     "train", "", "", Range{0, kInf}},
     {"optimizer_memory_host_offload", Type::kFlag, "false", "Optimizer state in host memory.",
      "train", "false", "*"},
     {"parameter_memory_host_offload", Type::kFlag, "false", "Parameters in host memory.", "train",

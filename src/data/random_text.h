@@ -27,24 +27,12 @@ inline std::string random_text(std::mt19937& random, uint32_t most) {
   for (uint32_t count = below(most + 1); count > 0; --count) {
     uint32_t c = 0;
     switch (below(6)) {
-      case 0:
-        text += kWords[below(14)];
-        continue;
-      case 1:
-        c = below(0x80);
-        break;
-      case 2:
-        c = 0x20 + below(0x5F);
-        break;
-      case 3:
-        c = below(0x3000);
-        break;
-      case 4:
-        c = below(0x10000);
-        break;
-      default:
-        c = below(0x110000);
-        break;
+      case 0: text += kWords[below(14)]; continue;
+      case 1: c = below(0x80); break;
+      case 2: c = 0x20 + below(0x5F); break;
+      case 3: c = below(0x3000); break;
+      case 4: c = below(0x10000); break;
+      default: c = below(0x110000); break;
     }
     const bool surrogate = c >= 0xD800 && c < 0xE000;
     append_utf8(text, surrogate || c == 0x2581 ? 'x' : c);

@@ -175,29 +175,16 @@ class Checker final {
     WireField field;
     while (reader.next(field)) {
       switch (field.number) {
-        case kModelType:
-          expect(field, WireType::kVarint, "model_type"), kind_ = field.value;
-          break;
+        case kModelType: expect(field, WireType::kVarint, "model_type"), kind_ = field.value; break;
         case kWhitespaceAsSuffix:
           if (field.value != 0) bad("treat_whitespace_as_suffix is not supported");
           break;
-        case kByteFallback:
-          byte_fallback_ = field.value != 0;
-          break;
-        case kUnkSurface:
-          facts_.unk_surface = name_field(field);
-          break;
-        case kBosPiece:
-          bos_ = name_field(field);
-          break;
-        case kEosPiece:
-          eos_ = name_field(field);
-          break;
-        case kPadPiece:
-          pad_ = name_field(field);
-          break;
-        default:
-          break;
+        case kByteFallback: byte_fallback_ = field.value != 0; break;
+        case kUnkSurface: facts_.unk_surface = name_field(field); break;
+        case kBosPiece: bos_ = name_field(field); break;
+        case kEosPiece: eos_ = name_field(field); break;
+        case kPadPiece: pad_ = name_field(field); break;
+        default: break;
       }
     }
   }

@@ -51,18 +51,10 @@ bool WireReader::next(WireField& field) {
   }
   field = {static_cast<uint32_t>(key >> 3), static_cast<WireType>(key & 7), 0, {}};
   switch (field.type) {
-    case WireType::kVarint:
-      field.value = varint();
-      return true;
-    case WireType::kFixed64:
-      field.value = little_endian(8);
-      return true;
-    case WireType::kFixed32:
-      field.value = little_endian(4);
-      return true;
-    case WireType::kBytes:
-      field.bytes = take(varint());
-      return true;
+    case WireType::kVarint: field.value = varint(); return true;
+    case WireType::kFixed64: field.value = little_endian(8); return true;
+    case WireType::kFixed32: field.value = little_endian(4); return true;
+    case WireType::kBytes: field.bytes = take(varint()); return true;
   }
   throw fail(ErrorKind::kIo, "{}: unsupported wire type {} at byte {}", *name_, key & 7, start);
 }

@@ -61,8 +61,8 @@ Value reduce(OpKind kind, Value x, std::vector<int64_t> axes, bool keep, Site si
       reduced.push_back(x.dim(i));
     }
   }
-  Value out = axes.empty() ? x
-                           : x.graph->add(kind, {x}, Axes{axes}, {{x.dtype(), reduced}}, {}, site)[0];
+  Value out =
+      axes.empty() ? x : x.graph->add(kind, {x}, Axes{axes}, {{x.dtype(), reduced}}, {}, site)[0];
   return keep ? reshape(out, kept, site) : out;
 }
 
@@ -71,9 +71,9 @@ Value reduce(OpKind kind, Value x, std::vector<int64_t> axes, bool keep, Site si
 Value dot_general(Value lhs, Value rhs, DotDims dims, DType result, Site site) {
   Graph& graph = graph_of({lhs, rhs});
   if (lhs.dtype() != rhs.dtype()) {
-    shape_error(OpKind::kDotGeneral, &graph, site,
-                fmt::format("dtypes differ: lhs {}, rhs {}", to_string(lhs.type()),
-                            to_string(rhs.type())));
+    shape_error(
+        OpKind::kDotGeneral, &graph, site,
+        fmt::format("dtypes differ: lhs {}, rhs {}", to_string(lhs.type()), to_string(rhs.type())));
   }
   check_pairs(lhs, rhs, dims.lhs_batch, dims.rhs_batch, "batch", site);
   check_pairs(lhs, rhs, dims.lhs_contract, dims.rhs_contract, "contracting", site);
@@ -83,12 +83,15 @@ Value dot_general(Value lhs, Value rhs, DotDims dims, DType result, Site site) {
   Shape shape;
   for (const int64_t a : dims.lhs_batch) shape.push_back(lhs.dim(a));
   for (int64_t i = 0; i < lhs.rank(); ++i) {
-    if (!contains(dims.lhs_batch, i) && !contains(dims.lhs_contract, i)) shape.push_back(lhs.dim(i));
+    if (!contains(dims.lhs_batch, i) && !contains(dims.lhs_contract, i))
+      shape.push_back(lhs.dim(i));
   }
   for (int64_t i = 0; i < rhs.rank(); ++i) {
-    if (!contains(dims.rhs_batch, i) && !contains(dims.rhs_contract, i)) shape.push_back(rhs.dim(i));
+    if (!contains(dims.rhs_batch, i) && !contains(dims.rhs_contract, i))
+      shape.push_back(rhs.dim(i));
   }
-  return graph.add(OpKind::kDotGeneral, {lhs, rhs}, std::move(dims), {{result, shape}}, {}, site)[0];
+  return graph.add(OpKind::kDotGeneral, {lhs, rhs}, std::move(dims), {{result, shape}}, {},
+                   site)[0];
 }
 
 Value einsum(std::string_view formula, Value lhs, Value rhs, Site site) {
@@ -101,8 +104,8 @@ Value einsum(std::string_view formula, Value lhs, Value rhs, DType result, Site 
   const std::string_view l = formula.substr(0, comma);
   const std::string_view r = formula.substr(comma + 1, arrow - comma - 1);
   const std::string_view out = formula.substr(arrow + 2);
-  // Every letter of the result is in an input, every letter of one input alone is in the result, and
-  // none is twice in one of them.
+  // Every letter of the result is in an input, every letter of one input alone is in the result,
+  // and none is twice in one of them.
   const auto fits = [&](std::string_view letters, const auto& known) {
     for (const char c : letters) {
       if (std::count(letters.begin(), letters.end(), c) > 1 || !known(c)) return false;
@@ -112,7 +115,8 @@ Value einsum(std::string_view formula, Value lhs, Value rhs, DType result, Site 
   const auto in = [](std::string_view letters, char c) {
     return letters.find(c) != std::string_view::npos;
   };
-  if (static_cast<int64_t>(l.size()) != lhs.rank() || static_cast<int64_t>(r.size()) != rhs.rank() ||
+  if (static_cast<int64_t>(l.size()) != lhs.rank() ||
+      static_cast<int64_t>(r.size()) != rhs.rank() ||
       !fits(l, [&](char c) { return in(r, c) || in(out, c); }) ||
       !fits(r, [&](char c) { return in(l, c) || in(out, c); }) ||
       !fits(out, [&](char c) { return in(l, c) || in(r, c); })) {

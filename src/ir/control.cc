@@ -41,11 +41,12 @@ Graph& graph_or(const std::vector<Value>& a, const std::vector<Value>& b) {
   return graph_of(all);
 }
 
-void check_carry(OpKind kind, const Graph& graph, const Graph& region, const std::vector<Value>& init,
-                 Site site) {
+void check_carry(OpKind kind, const Graph& graph, const Graph& region,
+                 const std::vector<Value>& init, Site site) {
   if (region.outputs.size() < init.size()) {
-    shape_error(kind, &graph, site, fmt::format("the body returns {} values, {} are carried",
-                                                region.outputs.size(), init.size()));
+    shape_error(kind, &graph, site,
+                fmt::format("the body returns {} values, {} are carried", region.outputs.size(),
+                            init.size()));
   }
   for (size_t i = 0; i < init.size(); ++i) {
     if (region.outputs[i].type() != init[i].type()) {
@@ -75,8 +76,9 @@ Value sharding_constraint(Value x, const sharding::PartitionSpec& spec, Site sit
   return x.graph->add(OpKind::kShardingConstraint, {x}, Spec{spec}, {x.type()}, {}, site)[0];
 }
 
-std::vector<Value> custom_call(Graph& graph, CustomCallInfo info, const std::vector<Value>& operands,
-                               std::vector<Type> results, Site site) {
+std::vector<Value> custom_call(Graph& graph, CustomCallInfo info,
+                               const std::vector<Value>& operands, std::vector<Type> results,
+                               Site site) {
   return graph.add(OpKind::kCustomCall, operands, std::move(info), std::move(results), {}, site);
 }
 
@@ -109,9 +111,9 @@ std::vector<Value> while_loop(const std::vector<Value>& init, const Body& condit
     }
     return out;
   };
-  auto results =
-      graph.add(OpKind::kWhile, state, {}, state_types,
-                {widen(*c.region, 0, nc, false), widen(*b.region, nc, b.captured.size(), true)}, site);
+  auto results = graph.add(
+      OpKind::kWhile, state, {}, state_types,
+      {widen(*c.region, 0, nc, false), widen(*b.region, nc, b.captured.size(), true)}, site);
   results.resize(n);
   return results;
 }
@@ -125,8 +127,8 @@ std::vector<Value> scan(const std::vector<Value>& init, const std::vector<Value>
     shape_error(OpKind::kScan, &graph, site, fmt::format("length {} is below 1", info.length));
   }
   if (info.x_axes.size() > xs.size()) {
-    shape_error(OpKind::kScan, &graph, site, fmt::format("{} axes are given for {} xs",
-                                                         info.x_axes.size(), xs.size()));
+    shape_error(OpKind::kScan, &graph, site,
+                fmt::format("{} axes are given for {} xs", info.x_axes.size(), xs.size()));
   }
   info.x_axes.resize(xs.size(), 0);
   std::vector<Type> types = types_of(init);
@@ -208,8 +210,8 @@ std::vector<Value> manual_computation(const std::vector<Value>& arguments, Manua
   MT_CHECK(info.in.size() == arguments.size() && info.out.size() == results.size());
   std::vector<Type> local;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    local.push_back({arguments[i].dtype(),
-                     sharding::shard_shape(mesh, info.in[i], arguments[i].shape())});
+    local.push_back(
+        {arguments[i].dtype(), sharding::shard_shape(mesh, info.in[i], arguments[i].shape())});
   }
   Traced traced = trace(graph, local, body);
   if (!traced.captured.empty()) {

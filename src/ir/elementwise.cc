@@ -41,8 +41,8 @@ Shape broadcast_shapes(OpKind kind, Value a, Value b, Site site) {
 Value binary(OpKind kind, Value a, Value b, Site site, Attributes attributes = {}) {
   Graph& graph = graph_of({a, b});
   if (a.dtype() != b.dtype()) {
-    shape_error(kind, &graph, site, fmt::format("dtypes differ: {} and {}", to_string(a.type()),
-                                                to_string(b.type())));
+    shape_error(kind, &graph, site,
+                fmt::format("dtypes differ: {} and {}", to_string(a.type()), to_string(b.type())));
   }
   const Shape shape = broadcast_shapes(kind, a, b, site);
   a = broadcast_to(a, shape, site);

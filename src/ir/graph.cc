@@ -60,8 +60,8 @@ Value Graph::import(Value value) {
   return inner;
 }
 
-std::vector<Value> Graph::add(OpKind kind, const std::vector<Value>& operands, Attributes attributes,
-                              std::vector<Type> results,
+std::vector<Value> Graph::add(OpKind kind, const std::vector<Value>& operands,
+                              Attributes attributes, std::vector<Type> results,
                               std::vector<std::shared_ptr<Graph>> regions, Site site) {
   std::vector<int32_t> ids;
   ids.reserve(operands.size());
@@ -102,7 +102,8 @@ Graph& graph_of(const std::vector<Value>& values) {
   }
   for (const Value& v : values) {
     if (!v.graph->encloses(deepest)) {
-      throw fail(ErrorKind::kShape, "operands come from different traces{}", in_path(deepest->path));
+      throw fail(ErrorKind::kShape, "operands come from different traces{}",
+                 in_path(deepest->path));
     }
   }
   return *deepest;
@@ -150,7 +151,8 @@ void shape_error(OpKind kind, const Graph* graph, Site site, const std::string& 
     if (!where.empty()) where += ", ";
     const std::string_view file = site.file;
     const size_t src = file.rfind("src/");
-    where += fmt::format("{}:{}", src == std::string_view::npos ? file : file.substr(src), site.line);
+    where +=
+        fmt::format("{}:{}", src == std::string_view::npos ? file : file.substr(src), site.line);
   }
   throw fail(ErrorKind::kShape, "[{}] {}{}", name(kind), message,
              where.empty() ? "" : fmt::format(" (in {})", where));

@@ -1,6 +1,6 @@
 // A traced program: nodes in the order they were made, values named by id. A value knows its graph,
-// so ops need no global state. A graph may have a parent: an op inside a region that uses a value of
-// an enclosing graph captures it (the region gains a parameter), so every region is closed.
+// so ops need no global state. A graph may have a parent: an op inside a region that uses a value
+// of an enclosing graph captures it (the region gains a parameter), so every region is closed.
 #pragma once
 
 #include <deque>
@@ -38,11 +38,11 @@ struct Site {
 
 struct Node {
   OpKind kind = OpKind::kConstant;
-  std::vector<int32_t> operands;                 // value ids of the same graph
-  std::vector<int32_t> results;                  // value ids
+  std::vector<int32_t> operands;  // value ids of the same graph
+  std::vector<int32_t> results;   // value ids
   Attributes attributes;
-  std::vector<std::shared_ptr<Graph>> regions;   // closed; immutable once attached
-  std::string path;                              // module path, "decoder/layers_0/mlp"
+  std::vector<std::shared_ptr<Graph>> regions;  // closed; immutable once attached
+  std::string path;                             // module path, "decoder/layers_0/mlp"
   Site site;
 };
 
@@ -56,8 +56,8 @@ class Graph {
   Value parameter(Type type, std::string name = "");
   // Appends a node; operands must be of this graph or of an enclosing one (then captured).
   std::vector<Value> add(OpKind kind, const std::vector<Value>& operands, Attributes attributes,
-                         std::vector<Type> results, std::vector<std::shared_ptr<Graph>> regions = {},
-                         Site site = {});
+                         std::vector<Type> results,
+                         std::vector<std::shared_ptr<Graph>> regions = {}, Site site = {});
   // A further result of an existing node (scan and remat gain residuals during autodiff).
   Value add_result(int32_t node, Type type);
 
@@ -67,8 +67,10 @@ class Graph {
   std::deque<Node>& nodes() { return nodes_; }
   const std::deque<Node>& nodes() const { return nodes_; }
   const std::vector<int32_t>& parameters() const { return parameters_; }
-  const std::vector<Value>& captured() const { return captured_; }  // values of the parent, in the
-                                                                    // order of the last parameters
+  const std::vector<Value>& captured() const {
+    return captured_;
+  }  // values of the parent, in the
+     // order of the last parameters
   std::vector<Value> outputs;
 
   const Type& type_of(int32_t value) const { return values_[static_cast<size_t>(value)].type; }
@@ -122,6 +124,7 @@ std::vector<Value> inline_graph(const Graph& body, Graph& destination,
                                 const std::vector<Value>& substitutions = {});
 
 // Throws kShape: "[op] message (in PATH, FILE:LINE)".
-[[noreturn]] void shape_error(OpKind kind, const Graph* graph, Site site, const std::string& message);
+[[noreturn]] void shape_error(OpKind kind, const Graph* graph, Site site,
+                              const std::string& message);
 
 }  // namespace mt::ir

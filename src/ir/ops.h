@@ -33,9 +33,9 @@ Value abs(Value x);
 Value sign(Value x);
 Value floor(Value x);
 Value logical_not(Value x);
-Value is_finite(Value x);               // pred
-Value cast(Value x, DType dtype);       // no node if the dtype is the same
-Value bitcast(Value x, DType dtype);    // same width
+Value is_finite(Value x);             // pred
+Value cast(Value x, DType dtype);     // no node if the dtype is the same
+Value bitcast(Value x, DType dtype);  // same width
 Value add(Value a, Value b, MT_SITE);
 Value subtract(Value a, Value b, MT_SITE);
 Value multiply(Value a, Value b, MT_SITE);
@@ -71,7 +71,7 @@ Value operator/(double a, Value b);
 // Operand axis i becomes result axis map[i]; a size-1 operand axis may widen.
 Value broadcast_in_dim(Value x, const Shape& shape, std::vector<int64_t> map, MT_SITE);
 Value broadcast_to(Value x, const Shape& shape, MT_SITE);  // numpy's rule
-Value reshape(Value x, const Shape& shape, MT_SITE);        // one size may be -1
+Value reshape(Value x, const Shape& shape, MT_SITE);       // one size may be -1
 Value expand_dims(Value x, int64_t axis, MT_SITE);
 Value squeeze(Value x, int64_t axis, MT_SITE);
 Value transpose(Value x, std::vector<int64_t> permutation, MT_SITE);
@@ -99,15 +99,16 @@ Value reduce_sum(Value x, std::vector<int64_t> axes, bool keep = false, MT_SITE)
 Value reduce_max(Value x, std::vector<int64_t> axes, bool keep = false, MT_SITE);
 Value reduce_min(Value x, std::vector<int64_t> axes, bool keep = false, MT_SITE);
 Value mean(Value x, std::vector<int64_t> axes, bool keep = false, MT_SITE);
-Value sum_all(Value x);                       // scalar
+Value sum_all(Value x);                        // scalar
 Value argmax(Value x, int64_t axis, MT_SITE);  // s32; the first of equals
 
 // --- structure
-Value checkpoint_name(Value x, std::string tag);      // a tag that remat policies refer to
+Value checkpoint_name(Value x, std::string tag);  // a tag that remat policies refer to
 std::vector<Value> barrier(const std::vector<Value>& values);
 Value sharding_constraint(Value x, const sharding::PartitionSpec& spec, MT_SITE);
-std::vector<Value> custom_call(Graph& graph, CustomCallInfo info, const std::vector<Value>& operands,
-                               std::vector<Type> results, MT_SITE);
+std::vector<Value> custom_call(Graph& graph, CustomCallInfo info,
+                               const std::vector<Value>& operands, std::vector<Type> results,
+                               MT_SITE);
 
 using Body = std::function<std::vector<Value>(const std::vector<Value>&)>;
 

@@ -30,8 +30,8 @@ class Rebuilder {
       if (node.kind == OpKind::kParameter) continue;
       std::vector<Value> operands;
       for (const int32_t id : node.operands) operands.push_back(map[static_cast<size_t>(id)]);
-      const std::vector<Value> results = is_inlined(node.kind) ? inlined(node, operands)
-                                                               : merged(source, node, operands);
+      const std::vector<Value> results =
+          is_inlined(node.kind) ? inlined(node, operands) : merged(source, node, operands);
       for (size_t i = 0; i < results.size(); ++i) {
         map[static_cast<size_t>(node.results[i])] = results[i];
       }
@@ -82,7 +82,8 @@ std::vector<bool> live_nodes(const Graph& graph) {
   for (size_t i = live.size(); i-- > 0;) {
     const Node& node = graph.nodes()[i];
     const auto* call = std::get_if<CustomCallInfo>(&node.attributes);
-    if (node.kind == OpKind::kParameter || (call != nullptr && call->has_side_effect)) live[i] = true;
+    if (node.kind == OpKind::kParameter || (call != nullptr && call->has_side_effect))
+      live[i] = true;
     if (!live[i]) continue;
     for (const int32_t id : node.operands) live[static_cast<size_t>(graph.node_of(id))] = true;
   }
@@ -147,8 +148,8 @@ std::shared_ptr<Graph> optimise(const Graph& graph) {
   Graph merged;
   std::vector<Value> map(graph.value_count());
   for (const int32_t id : graph.parameters()) {
-    map[static_cast<size_t>(id)] = merged.parameter(
-        graph.type_of(id), std::get<Label>(graph.definition(id).attributes).text);
+    map[static_cast<size_t>(id)] =
+        merged.parameter(graph.type_of(id), std::get<Label>(graph.definition(id).attributes).text);
   }
   Rebuilder(merged).copy(graph, map);
   for (const Value& v : graph.outputs) merged.outputs.push_back(map[static_cast<size_t>(v.id)]);

@@ -48,7 +48,8 @@ std::pair<Value, Value> threefry(Value k0, Value k1, Value x0, Value x1) {
 // Row-major index of each element; shapes beyond 2^32 elements are refused.
 Value linear_index(Graph& graph, const Shape& shape) {
   if (element_count(shape) > (int64_t{1} << 32)) {
-    throw fail(ErrorKind::kLimit, "random array {} has more than 2^32 elements", mt::to_string(shape));
+    throw fail(ErrorKind::kLimit, "random array {} has more than 2^32 elements",
+               mt::to_string(shape));
   }
   Value index = full(graph, DType::kU32, shape, 0);
   int64_t stride = 1;
@@ -69,9 +70,9 @@ Value polynomial(Value x, const std::array<double, 9>& coefficients) {
 }  // namespace
 
 Value key_from_seed(Graph& graph, uint64_t seed) {
-  return constant(graph, Tensor::of<uint32_t>(DType::kU32, {2},
-                                              {static_cast<uint32_t>(seed >> 32),
-                                               static_cast<uint32_t>(seed)}));
+  return constant(graph, Tensor::of<uint32_t>(
+                             DType::kU32, {2},
+                             {static_cast<uint32_t>(seed >> 32), static_cast<uint32_t>(seed)}));
 }
 
 Value fold_in(Value key, uint32_t data) { return fold_in(key, u32(*key.graph, data)); }
@@ -85,9 +86,9 @@ Value fold_in(Value key, Value data) {
 
 Value random_bits(Value key, const Shape& shape) {
   const size_t rank = shape.size();
-  const auto [a, b] = threefry(word(key, 0, rank), word(key, 1, rank),
-                               full(*key.graph, DType::kU32, shape, 0),
-                               linear_index(*key.graph, shape));
+  const auto [a, b] =
+      threefry(word(key, 0, rank), word(key, 1, rank), full(*key.graph, DType::kU32, shape, 0),
+               linear_index(*key.graph, shape));
   return logical_xor(a, b);
 }
 
@@ -103,9 +104,9 @@ Value random_uniform(Value key, const Shape& shape, double low, double high) {
 
 Value erf_inv(Value x) {
   const Value w = -log1p(-(x * x));
-  const Value central = polynomial(
-      w - 2.5, {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-                -0.00125372503, -0.00417768164, 0.246640727, 1.50140941});
+  const Value central =
+      polynomial(w - 2.5, {2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06,
+                           0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941});
   const Value tail = polynomial(
       sqrt(w) - 3.0, {-0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
                       -0.0076224613, 0.00943887047, 1.00167406, 2.83297682});

@@ -24,8 +24,9 @@ void check_scalar_starts(OpKind kind, Value x, const std::vector<Value>& starts,
   bool good = static_cast<int64_t>(starts.size()) == x.rank();
   for (const Value& s : starts) good = good && s.rank() == 0 && is_integer(s.dtype());
   if (!good) {
-    shape_error(kind, x.graph, site,
-                fmt::format("needs {} integer scalar starts for {}", x.rank(), to_string(x.type())));
+    shape_error(
+        kind, x.graph, site,
+        fmt::format("needs {} integer scalar starts for {}", x.rank(), to_string(x.type())));
   }
 }
 
@@ -44,7 +45,8 @@ Value broadcast_in_dim(Value x, const Shape& shape, std::vector<int64_t> map, Si
                             mt::to_string(shape), map));
   }
   if (x.shape() == shape) return x;
-  return x.graph->add(OpKind::kBroadcast, {x}, Axes{std::move(map)}, {{x.dtype(), shape}}, {}, site)[0];
+  return x.graph->add(OpKind::kBroadcast, {x}, Axes{std::move(map)}, {{x.dtype(), shape}}, {},
+                      site)[0];
 }
 
 Value broadcast_to(Value x, const Shape& shape, Site site) {
@@ -147,8 +149,8 @@ Value slice_axis(Value x, int64_t axis, int64_t start, int64_t limit, Site site)
 Value pad(Value x, double value, std::vector<int64_t> low, std::vector<int64_t> high,
           std::vector<int64_t> interior, Site site) {
   if (interior.empty()) interior.assign(low.size(), 0);
-  bool good = low.size() == x.shape().size() && high.size() == low.size() &&
-              interior.size() == low.size();
+  bool good =
+      low.size() == x.shape().size() && high.size() == low.size() && interior.size() == low.size();
   Shape shape;
   for (size_t i = 0; good && i < low.size(); ++i) {
     const int64_t n = x.shape()[i];
@@ -193,13 +195,15 @@ Value concatenate(const std::vector<Value>& parts, int64_t axis, Site site) {
   }
   if (parts.size() == 1) return parts[0];
   shape[static_cast<size_t>(at)] = total;
-  return graph.add(OpKind::kConcatenate, parts, Axes{{at}}, {{parts[0].dtype(), shape}}, {}, site)[0];
+  return graph.add(OpKind::kConcatenate, parts, Axes{{at}}, {{parts[0].dtype(), shape}}, {},
+                   site)[0];
 }
 
 Value dynamic_slice(Value x, const std::vector<Value>& starts, const Shape& sizes, Site site) {
   check_scalar_starts(OpKind::kDynamicSlice, x, starts, site);
   bool good = sizes.size() == x.shape().size();
-  for (size_t i = 0; good && i < sizes.size(); ++i) good = sizes[i] >= 0 && sizes[i] <= x.shape()[i];
+  for (size_t i = 0; good && i < sizes.size(); ++i)
+    good = sizes[i] >= 0 && sizes[i] <= x.shape()[i];
   if (!good) {
     shape_error(OpKind::kDynamicSlice, x.graph, site,
                 fmt::format("sizes {} do not fit {}", sizes, mt::to_string(x.shape())));
@@ -215,9 +219,9 @@ Value dynamic_update_slice(Value x, Value update, const std::vector<Value>& star
   bool good = update.rank() == x.rank() && update.dtype() == x.dtype();
   for (int64_t i = 0; good && i < x.rank(); ++i) good = update.dim(i) <= x.dim(i);
   if (!good) {
-    shape_error(OpKind::kDynamicUpdateSlice, x.graph, site,
-                fmt::format("update {} does not fit {}", to_string(update.type()),
-                            to_string(x.type())));
+    shape_error(
+        OpKind::kDynamicUpdateSlice, x.graph, site,
+        fmt::format("update {} does not fit {}", to_string(update.type()), to_string(x.type())));
   }
   std::vector<Value> operands{x, update};
   operands.insert(operands.end(), starts.begin(), starts.end());
@@ -243,10 +247,10 @@ Value scatter_add_rows(Value table, Value indices, Value updates, Site site) {
   }
   if (table.rank() < 1 || !is_integer(indices.dtype()) || updates.shape() != expected ||
       updates.dtype() != table.dtype()) {
-    shape_error(OpKind::kScatterAddRows, &graph_of({table, indices, updates}), site,
-                fmt::format("updates {} do not fit table {} at indices {}",
-                            to_string(updates.type()), to_string(table.type()),
-                            to_string(indices.type())));
+    shape_error(
+        OpKind::kScatterAddRows, &graph_of({table, indices, updates}), site,
+        fmt::format("updates {} do not fit table {} at indices {}", to_string(updates.type()),
+                    to_string(table.type()), to_string(indices.type())));
   }
   return graph_of({table, indices, updates})
       .add(OpKind::kScatterAddRows, {table, indices, updates}, {}, {table.type()}, {}, site)[0];

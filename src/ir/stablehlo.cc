@@ -32,8 +32,7 @@ std::string float_text(double value, DType dtype) {
       return fmt::format("0x{:08X}", std::bit_cast<uint32_t>(static_cast<float>(value)));
     case DType::kBF16:
       return fmt::format("0x{:04X}", BFloat16::from_float(static_cast<float>(value)).bits);
-    default:
-      return fmt::format("0x{:04X}", Float16::from_float(static_cast<float>(value)).bits);
+    default: return fmt::format("0x{:04X}", Float16::from_float(static_cast<float>(value)).bits);
   }
 }
 
@@ -45,10 +44,12 @@ std::string splat_text(double value, DType dtype) {
 }
 
 // Nested lists: [[true, false], [false, false]].
-std::string bool_text(std::span<const uint8_t> bytes, const Shape& shape, size_t axis, size_t& next) {
+std::string bool_text(std::span<const uint8_t> bytes, const Shape& shape, size_t axis,
+                      size_t& next) {
   if (axis == shape.size()) return bytes[next++] != 0 ? "true" : "false";
   std::vector<std::string> parts;
-  for (int64_t i = 0; i < shape[axis]; ++i) parts.push_back(bool_text(bytes, shape, axis + 1, next));
+  for (int64_t i = 0; i < shape[axis]; ++i)
+    parts.push_back(bool_text(bytes, shape, axis + 1, next));
   return fmt::format("[{}]", fmt::join(parts, ", "));
 }
 
@@ -69,7 +70,8 @@ std::string identity_text(OpKind kind, DType dtype) {
   if (kind == OpKind::kReduceSum) return splat_text(0, dtype);
   if (is_float(dtype)) return float_text(lowest ? -INFINITY : INFINITY, dtype);
   const auto limits = [&]<typename T>(T) {
-    return fmt::format("{}", lowest ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max());
+    return fmt::format("{}",
+                       lowest ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max());
   };
   switch (dtype) {
     case DType::kS8: return limits(int8_t{});
@@ -124,9 +126,10 @@ class Writer {
   explicit Writer(const ProgramSpec& spec) : spec_(spec) {}
 
   std::string module(const Graph& graph) {
-    out_ = fmt::format("module @{} attributes {{mhlo.num_partitions = {} : i32, "
-                       "mhlo.num_replicas = 1 : i32}} {{\n",
-                       spec_.name, spec_.mesh.device_count());
+    out_ = fmt::format(
+        "module @{} attributes {{mhlo.num_partitions = {} : i32, "
+        "mhlo.num_replicas = 1 : i32}} {{\n",
+        spec_.name, spec_.mesh.device_count());
     if (spec_.mesh.device_count() > 1) {
       std::vector<std::string> axes;
       for (const auto& axis : spec_.mesh.axes) {
@@ -152,7 +155,8 @@ class Writer {
   std::string argument_attributes(size_t i) const {
     std::vector<std::string> list;
     if (sharded() && i < spec_.arguments.size() && spec_.arguments[i]) {
-      list.push_back("sdy.sharding = #sdy.sharding" + sharding_text(spec_.mesh, *spec_.arguments[i]));
+      list.push_back("sdy.sharding = #sdy.sharding" +
+                     sharding_text(spec_.mesh, *spec_.arguments[i]));
     }
     if (i < spec_.donated.size() && spec_.donated[i] >= 0) {
       list.push_back(fmt::format("tf.aliasing_output = {} : i32", spec_.donated[i]));
@@ -172,7 +176,8 @@ class Writer {
     for (size_t i = 0; i < graph.outputs.size(); ++i) {
       std::string text = mlir(graph.outputs[i].type());
       if (sharded() && i < spec_.results.size() && spec_.results[i]) {
-        text += fmt::format(" {{sdy.sharding = #sdy.sharding{}}}", sharding_text(spec_.mesh, *spec_.results[i]));
+        text += fmt::format(" {{sdy.sharding = #sdy.sharding{}}}",
+                            sharding_text(spec_.mesh, *spec_.results[i]));
       }
       results.push_back(std::move(text));
     }
@@ -272,14 +277,15 @@ class Writer {
       const DType dtype = graph.type_of(node.results[0]).dtype;
       operands.push_back(reduction_identity(node.kind, dtype, indent));
       operand_types.push_back(mlir(Type{dtype, {}}));
-      regions = reducer(kReducers[static_cast<size_t>(node.kind) -
-                                  static_cast<size_t>(OpKind::kReduceSum)], dtype);
+      regions = reducer(
+          kReducers[static_cast<size_t>(node.kind) - static_cast<size_t>(OpKind::kReduceSum)],
+          dtype);
     } else if (node.kind == OpKind::kScatterAddRows || node.kind == OpKind::kAllReduce) {
       regions = reducer("add", graph.type_of(node.results[0]).dtype);
     }
-    bind(node, names, simple(fmt::format("stablehlo.{}", printed_name(node.kind)), operands,
-                             operand_types, result_types, attributes(graph, node), indent, regions,
-                             location(node)));
+    bind(node, names,
+         simple(fmt::format("stablehlo.{}", printed_name(node.kind)), operands, operand_types,
+                result_types, attributes(graph, node), indent, regions, location(node)));
   }
 
   static constexpr std::array<const char*, 3> kReducers{"add", "maximum", "minimum"};
@@ -296,22 +302,26 @@ class Writer {
   }
 
   std::string reduction_identity(OpKind kind, DType dtype, int indent) {
-    return simple("stablehlo.constant", {}, {}, {mlir(Type{dtype, {}})},
-                  fmt::format("value = dense<{}> : {}", identity_text(kind, dtype), mlir(Type{dtype, {}})),
-                  indent);
+    return simple(
+        "stablehlo.constant", {}, {}, {mlir(Type{dtype, {}})},
+        fmt::format("value = dense<{}> : {}", identity_text(kind, dtype), mlir(Type{dtype, {}})),
+        indent);
   }
 
   std::string reducer(std::string_view op_name, DType dtype) {
     const std::string t = mlir(Type{dtype, {}});
     const std::string a = fresh(), b = fresh(), c = fresh();
-    return fmt::format(" ({{ ^bb0({0}: {3}, {1}: {3}): {2} = \"stablehlo.{4}\"({0}, {1}) : ({3}, {3}) "
-                       "-> {3} \"stablehlo.return\"({2}) : ({3}) -> () }})", a, b, c, t, op_name);
+    return fmt::format(
+        " ({{ ^bb0({0}: {3}, {1}: {3}): {2} = \"stablehlo.{4}\"({0}, {1}) : ({3}, {3}) "
+        "-> {3} \"stablehlo.return\"({2}) : ({3}) -> () }})",
+        a, b, c, t, op_name);
   }
 
   std::string attributes(const Graph& graph, const Node& node) {
     const auto axes = [&] { return std::get<Axes>(node.attributes).axes; };
     switch (node.kind) {
-      case OpKind::kConstant: return constant_value(graph.type_of(node.results[0]), node.attributes);
+      case OpKind::kConstant:
+        return constant_value(graph.type_of(node.results[0]), node.attributes);
       case OpKind::kIota: return fmt::format("iota_dimension = {} : i64", axes()[0]);
       case OpKind::kBroadcast: return fmt::format("broadcast_dimensions = {}", i64s(axes()));
       case OpKind::kTranspose: return fmt::format("permutation = {}", i64s(axes()));
@@ -337,14 +347,16 @@ class Writer {
       case OpKind::kTakeRows: return gather_attributes(graph, node);
       case OpKind::kScatterAddRows: return scatter_attributes(graph, node);
       case OpKind::kCustomCall: return call_attributes(std::get<CustomCallInfo>(node.attributes));
-      case OpKind::kAllReduce: return all_reduce_attributes(std::get<AllReduceInfo>(node.attributes));
+      case OpKind::kAllReduce:
+        return all_reduce_attributes(std::get<AllReduceInfo>(node.attributes));
       default: return "";
     }
   }
 
   static std::string constant_value(const Type& type, const Attributes& attributes) {
     if (const auto* splat = std::get_if<Splat>(&attributes)) {
-      return fmt::format("value = dense<{}> : {}", splat_text(splat->value, type.dtype), mlir(type));
+      return fmt::format("value = dense<{}> : {}", splat_text(splat->value, type.dtype),
+                         mlir(type));
     }
     const Tensor& tensor = std::get<Literal>(attributes).tensor;
     return fmt::format("value = {} : {}", literal_text(tensor), mlir(type));
@@ -354,12 +366,12 @@ class Writer {
     const auto list = [](const std::vector<int64_t>& v) {
       return fmt::format("[{}]", fmt::join(v, ", "));
     };
-    return fmt::format("dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = {}, "
-                       "rhs_batching_dimensions = {}, lhs_contracting_dimensions = {}, "
-                       "rhs_contracting_dimensions = {}>, precision_config = "
-                       "[#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]",
-                       list(d.lhs_batch), list(d.rhs_batch), list(d.lhs_contract),
-                       list(d.rhs_contract));
+    return fmt::format(
+        "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = {}, "
+        "rhs_batching_dimensions = {}, lhs_contracting_dimensions = {}, "
+        "rhs_contracting_dimensions = {}>, precision_config = "
+        "[#stablehlo<precision DEFAULT>, #stablehlo<precision DEFAULT>]",
+        list(d.lhs_batch), list(d.rhs_batch), list(d.lhs_contract), list(d.rhs_contract));
   }
 
   // Dimensions first..first+count-1.
@@ -376,7 +388,8 @@ class Writer {
     sizes[0] = 1;
     return fmt::format(
         "dimension_numbers = #stablehlo.gather<offset_dims = {}, collapsed_slice_dims = [0], "
-        "start_index_map = [0], index_vector_dim = {}>, indices_are_sorted = false, slice_sizes = {}",
+        "start_index_map = [0], index_vector_dim = {}>, indices_are_sorted = false, slice_sizes = "
+        "{}",
         run(rank, static_cast<int64_t>(table.shape.size()) - 1), rank, i64s(sizes));
   }
 
@@ -398,18 +411,20 @@ class Writer {
     for (const auto& [key, value] : call.floats) {
       config.push_back(fmt::format("{} = {:.17e} : f64", key, value));
     }
-    return fmt::format("call_target_name = \"{}\", api_version = 4 : i32, backend_config = {{{}}}, "
-                       "has_side_effect = {}", call.target, fmt::join(config, ", "),
-                       call.has_side_effect);
+    return fmt::format(
+        "call_target_name = \"{}\", api_version = 4 : i32, backend_config = {{{}}}, "
+        "has_side_effect = {}",
+        call.target, fmt::join(config, ", "), call.has_side_effect);
   }
 
   std::string all_reduce_attributes(const AllReduceInfo& info) {
     const auto groups = device_groups(spec_.mesh, info.axes);
     std::vector<std::string> rows;
     for (const auto& group : groups) rows.push_back(fmt::format("[{}]", fmt::join(group, ", ")));
-    return fmt::format("replica_groups = dense<[{}]> : tensor<{}x{}xi64>, channel_handle = "
-                       "#stablehlo.channel_handle<handle = {}, type = 1>, use_global_device_ids",
-                       fmt::join(rows, ", "), groups.size(), groups[0].size(), ++channels_);
+    return fmt::format(
+        "replica_groups = dense<[{}]> : tensor<{}x{}xi64>, channel_handle = "
+        "#stablehlo.channel_handle<handle = {}, type = 1>, use_global_device_ids",
+        fmt::join(rows, ", "), groups.size(), groups[0].size(), ++channels_);
   }
 
   void constraint_op(const Graph& graph, const Node& node, Names& names, int indent) {
@@ -442,8 +457,8 @@ class Writer {
     Names inner(region.value_count());
     for (const int32_t id : region.parameters()) {
       inner[static_cast<size_t>(id)] = fresh();
-      parameters.push_back(fmt::format("{}: {}", inner[static_cast<size_t>(id)],
-                                       mlir(region.type_of(id))));
+      parameters.push_back(
+          fmt::format("{}: {}", inner[static_cast<size_t>(id)], mlir(region.type_of(id))));
     }
     const std::string result = fresh();
     line(indent, fmt::format("{}{} = sdy.manual_computation({}) in_shardings=[{}] "
@@ -516,8 +531,8 @@ class Writer {
   }
 
   void close_while(const std::vector<std::string>& types, int indent, const std::string& loc) {
-    line(indent, fmt::format("}}) : ({}) -> ({}){}", fmt::join(types, ", "), fmt::join(types, ", "),
-                             loc));
+    line(indent,
+         fmt::format("}}) : ({}) -> ({}){}", fmt::join(types, ", "), fmt::join(types, ", "), loc));
   }
 
   std::string integer(int64_t value, int indent) {
@@ -544,7 +559,8 @@ class Writer {
       const Type& type = graph.type_of(node.results[carries + i]);
       push(simple("stablehlo.constant", {}, {}, {mlir(type)},
                   fmt::format("value = dense<{}> : {}", splat_text(0, type.dtype), mlir(type)),
-                  indent), type);
+                  indent),
+           type);
     }
     for (size_t i = carries; i < node.operands.size(); ++i) push_operand(i);
 
@@ -589,7 +605,8 @@ class Writer {
       if (child.kind != OpKind::kParameter) op(region, child, inner, in);
     }
     std::vector<std::string> outputs{simple("stablehlo.add", {p[0], integer(1, in)},
-                                            {"tensor<i32>", "tensor<i32>"}, {"tensor<i32>"}, "", in)};
+                                            {"tensor<i32>", "tensor<i32>"}, {"tensor<i32>"}, "",
+                                            in)};
     for (size_t i = 0; i < carries; ++i) {
       outputs.push_back(inner[static_cast<size_t>(region.outputs[i].id)]);
     }

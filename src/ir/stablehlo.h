@@ -12,8 +12,8 @@
 namespace mt::ir {
 
 struct ProgramSpec {
-  std::string name = "main";                              // the module's name: jit_train_step
-  sharding::Mesh mesh;                                    // one device if no axis is larger than 1
+  std::string name = "main";  // the module's name: jit_train_step
+  sharding::Mesh mesh;        // one device if no axis is larger than 1
   std::vector<std::optional<sharding::PartitionSpec>> arguments;  // empty: nothing is said
   std::vector<std::optional<sharding::PartitionSpec>> results;
   std::vector<int64_t> donated;  // a argument: the result that takes its memory, or -1; or empty

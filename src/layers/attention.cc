@@ -28,8 +28,7 @@ AttentionKind parse_attention(std::string_view text) {
   if (text == "dot_product") return AttentionKind::kDotProduct;
   if (text == "flash") return AttentionKind::kFlash;
   if (text == "autoselected") return AttentionKind::kAutoselected;
-  throw fail(ErrorKind::kConfig,
-             "attention={}: expected dot_product, flash or autoselected", text);
+  throw fail(ErrorKind::kConfig, "attention={}: expected dot_product, flash or autoselected", text);
 }
 
 Attention::Attention(const AttentionConfig& c, std::shared_ptr<const nnx::Partitioner> partitioner)
@@ -55,22 +54,25 @@ void Attention::visit(nnx::Visitor& v) {
 
 Value Attention::operator()(Value x_bld, Value segment_ids_bl, const RopeTable& rope) const {
   const auto constrain = [&](Value x, std::string_view heads, std::string_view dim) {
-    return partitioner_->constrain(x, {axes::activation_kv_batch, axes::activation_length_no_exp,
-                                       heads, dim});
+    return partitioner_->constrain(
+        x, {axes::activation_kv_batch, axes::activation_length_no_exp, heads, dim});
   };
   Value q = apply_rope(query_norm(query(x_bld)), rope) * config_.query_scale;
   Value k = apply_rope(key_norm(key(x_bld)), rope);
   Value v = value(x_bld);
   q = ir::checkpoint_name(constrain(q, axes::activation_heads, axes::activation_kv), "query_proj");
-  k = ir::checkpoint_name(constrain(k, axes::activation_kv_heads, axes::activation_kv_head_dim), "key_proj");
-  v = ir::checkpoint_name(constrain(v, axes::activation_kv_heads, axes::activation_kv_head_dim), "value_proj");
-  const bool flash = config_.kind == AttentionKind::kFlash ||
-                     (config_.kind == AttentionKind::kAutoselected && x_bld.dim(1) >= kAutoselectLength);
+  k = ir::checkpoint_name(constrain(k, axes::activation_kv_heads, axes::activation_kv_head_dim),
+                          "key_proj");
+  v = ir::checkpoint_name(constrain(v, axes::activation_kv_heads, axes::activation_kv_head_dim),
+                          "value_proj");
+  const bool flash =
+      config_.kind == AttentionKind::kFlash ||
+      (config_.kind == AttentionKind::kAutoselected && x_bld.dim(1) >= kAutoselectLength);
   const AttentionMask mask{segment_ids_bl, config_.window};
-  const Value context = flash ? flash_attention(q, k, v, mask, config_.flash)
-                              : dot_product_attention(q, k, v, mask);
-  return ir::checkpoint_name(
-      out(constrain(context, axes::activation_heads, axes::activation_kv)), "out_proj");
+  const Value context =
+      flash ? flash_attention(q, k, v, mask, config_.flash) : dot_product_attention(q, k, v, mask);
+  return ir::checkpoint_name(out(constrain(context, axes::activation_heads, axes::activation_kv)),
+                             "out_proj");
 }
 
 }  // namespace mt::layers

@@ -11,7 +11,8 @@ Value dot_product_attention(Value q_blnh, Value k_blkh, Value v_blkh, const Atte
   const Value q = ir::reshape(q_blnh, {b, l, k, n / k, h});
   const Value scores = ir::einsum("blkgh,bskh->bkgls", q, k_blkh, DType::kF32);
 
-  const Value row = ir::iota(graph, DType::kS32, {l, l}, 0), col = ir::iota(graph, DType::kS32, {l, l}, 1);
+  const Value row = ir::iota(graph, DType::kS32, {l, l}, 0),
+              col = ir::iota(graph, DType::kS32, {l, l}, 1);
   Value seen = ir::compare(col, ir::Direction::kLe, row);
   if (mask.window > 0) {
     const Value reach = ir::full(graph, DType::kS32, {}, static_cast<double>(mask.window));

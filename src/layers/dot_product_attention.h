@@ -2,8 +2,9 @@
 // ("flash", Dao 2023), which holds one block of queries against the keys they can see.
 //
 // q [B, L, N, H] is already scaled; k, v [B, L, K, H]; N = K * G, query head = k * G + g.
-// segment_ids s32 [B, L]: a query sees keys of its own segment, itself and earlier, at most `window`
-// of them (0: no window). Scores and softmax are float32. Result [B, L, N, H] in v's dtype.
+// segment_ids s32 [B, L]: a query sees keys of its own segment, itself and earlier, at most
+// `window` of them (0: no window). Scores and softmax are float32. Result [B, L, N, H] in v's
+// dtype.
 #pragma once
 
 #include "ir/ops.h"
@@ -22,7 +23,8 @@ ir::Value dot_product_attention(ir::Value q_blnh, ir::Value k_blkh, ir::Value v_
                                 const AttentionMask& mask);
 
 struct FlashOptions {
-  int64_t block_q = 512;  // queries a block (sa_block_q), cut to L; keys come in blocks of the same size
+  int64_t block_q =
+      512;  // queries a block (sa_block_q), cut to L; keys come in blocks of the same size
 };
 
 // The same function; memory grows with L * block_q, key blocks that no query of a block sees are

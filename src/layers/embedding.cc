@@ -26,9 +26,9 @@ ir::Value Embed::attend(ir::Value x_bld) const {
   const ir::Value table = ir::cast(embedding.value, x_bld.dtype());
   const ir::Value logits = ir::einsum("bld,vd->blv", x_bld, table, DType::kF32);
   const double scale = 1 / std::sqrt(static_cast<double>(embedding.type.shape[1]));
-  return partitioner_->constrain(logits * scale, {axes::activation_embed_and_logits_batch,
-                                                  axes::activation_length_no_exp,
-                                                  axes::activation_vocab});
+  return partitioner_->constrain(
+      logits * scale, {axes::activation_embed_and_logits_batch, axes::activation_length_no_exp,
+                       axes::activation_vocab});
 }
 
 }  // namespace mt::layers

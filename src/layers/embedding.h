@@ -1,5 +1,5 @@
-// The token table, and the head that is tied to it. MaxText's convention: the table is stored already
-// multiplied by sqrt(D), so lookups are plain and logits are divided by sqrt(D).
+// The token table, and the head that is tied to it. MaxText's convention: the table is stored
+// already multiplied by sqrt(D), so lookups are plain and logits are divided by sqrt(D).
 #pragma once
 
 #include "nnx/module.h"

@@ -32,7 +32,9 @@ Value rows(Value x, int64_t axis, int64_t from, int64_t to) {
   return ir::slice_axis(x, axis, from, to);
 }
 
-Value integer(ir::Graph& g, int64_t v) { return ir::full(g, DType::kS32, {}, static_cast<double>(v)); }
+Value integer(ir::Graph& g, int64_t v) {
+  return ir::full(g, DType::kS32, {}, static_cast<double>(v));
+}
 
 // Masked float32 scores of queries [B, K, G, l, H] against keys [B, K, s, H]; row0 and col0 are the
 // positions of their first rows (s32 scalars).
@@ -40,8 +42,8 @@ Value scores(Value q, Value k, Value q_segment, Value k_segment, Value row0, Val
              int64_t window) {
   const int64_t b = q.dim(0), kv = q.dim(1), g = q.dim(2), l = q.dim(3), s = k.dim(2);
   const Value flat = ir::reshape(q, {b, kv, g * l, q.dim(4)});
-  const Value raw = ir::reshape(
-      ir::dot_general(flat, k, {{0, 1}, {0, 1}, {3}, {3}}, DType::kF32), {b, kv, g, l, s});
+  const Value raw = ir::reshape(ir::dot_general(flat, k, {{0, 1}, {0, 1}, {3}, {3}}, DType::kF32),
+                                {b, kv, g, l, s});
   ir::Graph& graph = *raw.graph;
   const Value row = ir::iota(graph, DType::kS32, {l, s}, 0) + row0;
   const Value col = ir::iota(graph, DType::kS32, {l, s}, 1) + col0;
@@ -49,8 +51,8 @@ Value scores(Value q, Value k, Value q_segment, Value k_segment, Value row0, Val
   if (window > 0) {
     seen = ir::logical_and(seen, ir::compare(row - col, Direction::kLt, integer(graph, window)));
   }
-  const Value same = ir::compare(ir::expand_dims(q_segment, 2), Direction::kEq,
-                                 ir::expand_dims(k_segment, 1));
+  const Value same =
+      ir::compare(ir::expand_dims(q_segment, 2), Direction::kEq, ir::expand_dims(k_segment, 1));
   const Value keep = ir::reshape(ir::logical_and(same, seen), {b, 1, 1, l, s});
   return ir::select(keep, raw, ir::full(graph, DType::kF32, {}, kMaskValue));
 }
@@ -80,8 +82,9 @@ Values forward_block(const Inputs& in, const Plan& plan, int64_t i) {
   const int64_t from = i * plan.block, to = from + plan.block;
   const int64_t lo = plan.first_key_block(i) * plan.block;
   ir::Graph& g = *in.q.graph;
-  const Value s = scores(rows(in.q, 3, from, to), rows(in.k, 2, lo, to), rows(in.segment, 1, from, to),
-                         rows(in.segment, 1, lo, to), integer(g, from), integer(g, lo), plan.window);
+  const Value s =
+      scores(rows(in.q, 3, from, to), rows(in.k, 2, lo, to), rows(in.segment, 1, from, to),
+             rows(in.segment, 1, lo, to), integer(g, from), integer(g, lo), plan.window);
   const Value top = ir::reduce_max(s, {-1}, true);
   const Value p = ir::exp(s - top);
   const Value sum = ir::reduce_sum(p, {-1}, true);
@@ -103,7 +106,8 @@ struct BlockGradient {
   Value dq, dk, dv;  // float32
 };
 
-BlockGradient block_gradient(Value s, Value q, Value k, Value v, Value lse, Value d_out, Value delta) {
+BlockGradient block_gradient(Value s, Value q, Value k, Value v, Value lse, Value d_out,
+                             Value delta) {
   const int64_t b = s.dim(0), kv = s.dim(1), g = s.dim(2), l = s.dim(3), n = s.dim(4);
   const Value p = ir::exp(s - ir::expand_dims(lse, -1));
   const Value flat = ir::reshape(d_out, {b, kv, g * l, d_out.dim(4)});
@@ -129,8 +133,8 @@ Values backward_unrolled(const Inputs& in, Value out, Value lse, Value d_out, co
     const Value s = scores(q, k, rows(in.segment, 1, from, to), rows(in.segment, 1, lo, to),
                            integer(g, from), integer(g, lo), plan.window);
     const Value d = rows(d_out, 3, from, to);
-    const BlockGradient r = block_gradient(s, q, k, v, rows(lse, 3, from, to), d,
-                                           row_delta(d, rows(out, 3, from, to)));
+    const BlockGradient r =
+        block_gradient(s, q, k, v, rows(lse, 3, from, to), d, row_delta(d, rows(out, 3, from, to)));
     dq.push_back(r.dq);
     for (int64_t j = first; j <= i; ++j) {
       const int64_t at = (j - first) * plan.block;
@@ -165,7 +169,8 @@ Value first_key_block(Value i, const Plan& plan) {
   if (plan.window == 0) return i * 0.0;
   // floor((i * block - window + 1) / block), at least 0: the numerator is made positive first.
   const double shift = static_cast<double>(plan.window);
-  const Value numerator = ir::maximum(i * static_cast<double>(plan.block) - (shift - 1), integer(g, 0));
+  const Value numerator =
+      ir::maximum(i * static_cast<double>(plan.block) - (shift - 1), integer(g, 0));
   return numerator / static_cast<double>(plan.block);
 }
 
@@ -174,8 +179,7 @@ Values over_key_blocks(Value i, const Plan& plan, Values state,
                        const std::function<Values(Value j, const Values&)>& body) {
   state.insert(state.begin(), first_key_block(i, plan));
   Values out = ir::while_loop(
-      state,
-      [&](const Values& s) -> Values { return {ir::compare(s[0], Direction::kLe, i)}; },
+      state, [&](const Values& s) -> Values { return {ir::compare(s[0], Direction::kLe, i)}; },
       [&](const Values& s) -> Values {
         Values next = body(s[0], Values(s.begin() + 1, s.end()));
         next.insert(next.begin(), s[0] + 1.0);
@@ -196,10 +200,10 @@ Values forward_loop_block(const Inputs& in, const Plan& plan, Value i) {
       {ir::full(g, DType::kF32, q.shape(), 0), ir::full(g, DType::kF32, column, kMaskValue),
        ir::full(g, DType::kF32, column, 0)},
       [&](Value j, const Values& state) -> Values {
-        const Value s = scores(q, take_block(in.k, 2, j, plan.block), q_segment,
-                               take_block(in.segment, 1, j, plan.block),
-                               i * static_cast<double>(plan.block),
-                               j * static_cast<double>(plan.block), plan.window);
+        const Value s =
+            scores(q, take_block(in.k, 2, j, plan.block), q_segment,
+                   take_block(in.segment, 1, j, plan.block), i * static_cast<double>(plan.block),
+                   j * static_cast<double>(plan.block), plan.window);
         const Value top = ir::maximum(state[1], ir::reduce_max(s, {-1}, true));
         const Value p = ir::exp(s - top), fade = ir::exp(state[1] - top);
         const Value o = state[0] * fade + times_values(p, take_block(in.v, 2, j, plan.block));
@@ -214,12 +218,13 @@ Values forward_loop(const Inputs& in, const Plan& plan) {
   const Value indices = ir::iota(g, DType::kS32, {plan.blocks}, 0);
   ir::ScanOptions options;
   options.length = plan.blocks;
-  return ir::scan({ir::full(g, in.v.dtype(), in.q.shape(), 0), ir::full(g, DType::kF32, lse_shape, 0)},
-                  {indices}, options, [&](const Values& s) -> Values {
-                    const Values r = forward_loop_block(in, plan, s[2]);
-                    return {put_block(s[0], r[0], 3, s[2], plan.block),
-                            put_block(s[1], r[1], 3, s[2], plan.block)};
-                  });
+  return ir::scan(
+      {ir::full(g, in.v.dtype(), in.q.shape(), 0), ir::full(g, DType::kF32, lse_shape, 0)},
+      {indices}, options, [&](const Values& s) -> Values {
+        const Values r = forward_loop_block(in, plan, s[2]);
+        return {put_block(s[0], r[0], 3, s[2], plan.block),
+                put_block(s[1], r[1], 3, s[2], plan.block)};
+      });
 }
 
 Values backward_loop(const Inputs& in, Value out, Value lse, Value d_out, const Plan& plan) {
@@ -228,8 +233,8 @@ Values backward_loop(const Inputs& in, Value out, Value lse, Value d_out, const 
   ir::ScanOptions options;
   options.length = plan.blocks;
   return ir::scan(
-      {zeros(in.q), zeros(in.k), zeros(in.v)}, {ir::iota(g, DType::kS32, {plan.blocks}, 0)}, options,
-      [&](const Values& s) -> Values {
+      {zeros(in.q), zeros(in.k), zeros(in.v)}, {ir::iota(g, DType::kS32, {plan.blocks}, 0)},
+      options, [&](const Values& s) -> Values {
         const Value i = s[3];
         const Value q = take_block(in.q, 3, i, plan.block), d = take_block(d_out, 3, i, plan.block);
         const Value segment = take_block(in.segment, 1, i, plan.block);
@@ -238,7 +243,8 @@ Values backward_loop(const Inputs& in, Value out, Value lse, Value d_out, const 
         const Values end = over_key_blocks(
             i, plan, {ir::full(*q.graph, DType::kF32, q.shape(), 0), s[1], s[2]},
             [&](Value j, const Values& t) -> Values {
-              const Value k = take_block(in.k, 2, j, plan.block), v = take_block(in.v, 2, j, plan.block);
+              const Value k = take_block(in.k, 2, j, plan.block),
+                          v = take_block(in.v, 2, j, plan.block);
               const Value sc = scores(q, k, segment, take_block(in.segment, 1, j, plan.block),
                                       i * static_cast<double>(plan.block),
                                       j * static_cast<double>(plan.block), plan.window);
@@ -269,8 +275,8 @@ Value flash_attention(Value q_blnh, Value k_blkh, Value v_blkh, const AttentionM
   const Plan plan{block, blocks, mask.window};
   const bool unrolled = blocks <= kMaxUnrolled;
 
-  const Value q = pad_rows(
-      ir::transpose(ir::reshape(q_blnh, {b, l, kv, g, h}), {0, 2, 3, 1, 4}), 3, block * blocks);
+  const Value q = pad_rows(ir::transpose(ir::reshape(q_blnh, {b, l, kv, g, h}), {0, 2, 3, 1, 4}), 3,
+                           block * blocks);
   const Value k = pad_rows(ir::transpose(k_blkh, {0, 2, 1, 3}), 2, block * blocks);
   const Value v = pad_rows(ir::transpose(v_blkh, {0, 2, 1, 3}), 2, block * blocks);
   const Value segment = pad_rows(mask.segment_ids_bl, 1, block * blocks, -1);

@@ -38,8 +38,8 @@ Value MlpBlock::operator()(Value x_bld, nnx::Rngs* rngs) const {
   const Value gate = ir::checkpoint_name(wi_0(x_bld), "mlpwi_0");
   const Value up = ir::checkpoint_name(wi_1(x_bld), "mlpwi_1");
   Value hidden = dropout(gelu_tanh(gate) * up, dropout_rate_, rngs);
-  hidden = partitioner_->constrain(hidden, {axes::activation_batch, axes::activation_length_no_exp,
-                                            axes::activation_mlp});
+  hidden = partitioner_->constrain(
+      hidden, {axes::activation_batch, axes::activation_length_no_exp, axes::activation_mlp});
   return ir::checkpoint_name(wo(hidden), "mlpwo");
 }
 

@@ -1,4 +1,5 @@
-// RMSNorm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + epsilon) * scale, in float32, rounded once.
+// RMSNorm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + epsilon) * scale, in float32, rounded
+// once.
 #pragma once
 
 #include "nnx/module.h"

@@ -19,14 +19,16 @@ const std::array<Policy, 9>& policies() {
   static const std::array<Policy, 9> kPolicies{{
       {"none", {}},
       {"full", {}},
-      {"minimal_with_context", {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj",
-                                "mlpwi_0", "mlpwi_1", "mlpwi", "mlpwo", "context"}},
-      {"minimal", {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj", "mlpwi_0",
-                   "mlpwi_1", "mlpwi", "mlpwo"}},
-      {"save_dot_with_context_except_mlp", {"query_proj", "key_proj", "value_proj", "qkv_proj",
-                                            "context", "out_proj"}},
-      {"save_dot_except_mlpwi", {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj",
-                                 "mlpwo"}},
+      {"minimal_with_context",
+       {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj", "mlpwi_0", "mlpwi_1",
+        "mlpwi", "mlpwo", "context"}},
+      {"minimal",
+       {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj", "mlpwi_0", "mlpwi_1",
+        "mlpwi", "mlpwo"}},
+      {"save_dot_with_context_except_mlp",
+       {"query_proj", "key_proj", "value_proj", "qkv_proj", "context", "out_proj"}},
+      {"save_dot_except_mlpwi",
+       {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj", "mlpwo"}},
       {"save_dot_except_mlp", {"query_proj", "key_proj", "value_proj", "qkv_proj", "out_proj"}},
       {"save_qkv_proj", {"query_proj", "key_proj", "value_proj", "qkv_proj"}},
       {"save_out_proj", {"out_proj"}},
@@ -48,8 +50,8 @@ std::vector<std::string> saved_tags(std::string_view policy) {
     if (p.name == policy) return p.saved;
   }
   if (policy == "qkv_proj_offloaded" || policy == "minimal_offloaded") {
-    throw fail(ErrorKind::kConfig, "remat_policy={} isn't supported yet: nothing is offloaded to the host",
-               policy);
+    throw fail(ErrorKind::kConfig,
+               "remat_policy={} isn't supported yet: nothing is offloaded to the host", policy);
   }
   throw fail(ErrorKind::kConfig, "remat_policy={}: expected one of {}", policy,
              fmt::join(remat_policy_names(), ", "));

@@ -12,7 +12,7 @@ namespace mt::nnx {
 using Filter = std::function<bool(const std::string& path, const Variable& variable)>;
 
 Filter of_kind(VariableKind kind);
-Filter path_contains(std::string part);        // a whole component: "mlp"
+Filter path_contains(std::string part);  // a whole component: "mlp"
 Filter everything();
 Filter nothing();
 Filter all_of(std::vector<Filter> filters);

@@ -71,9 +71,9 @@ void initialize(Module& module, std::shared_ptr<const pjrt::Client> client,
       keys.insert(keys.end(), k.begin(), k.end());
     }
     const auto n = static_cast<int64_t>(keys.size() / 2);
-    pjrt::Array input = pjrt::Array::from_host(
-        client, Tensor::of<uint32_t>(DType::kU32, {n, 2}, keys),
-        pjrt::array_type(DType::kU32, {n, 2}, partitioner.mesh, {{{}, {}}}));
+    pjrt::Array input =
+        pjrt::Array::from_host(client, Tensor::of<uint32_t>(DType::kU32, {n, 2}, keys),
+                               pjrt::array_type(DType::kU32, {n, 2}, partitioner.mesh, {{{}, {}}}));
     pjrt::Array* arguments[] = {&input};
     const pjrt::ArrayTypeRef results[] = {type};
     v->array = std::make_shared<pjrt::Array>(std::move(it->second.execute(arguments, results)[0]));

@@ -50,9 +50,9 @@ std::shared_ptr<const Traced> Traced::trace(std::string name, const std::vector<
   std::vector<ir::Value> in;
   for (const Input& input : inputs) {
     in.push_back(graph.parameter(input.type, input.name));
-    traced->input_types_.push_back(pjrt::array_type(
-        input.type.dtype, input.type.shape, partitioner.mesh,
-        input.spec.dims.empty() ? whole(input.type.shape.size()) : input.spec));
+    traced->input_types_.push_back(
+        pjrt::array_type(input.type.dtype, input.type.shape, partitioner.mesh,
+                         input.spec.dims.empty() ? whole(input.type.shape.size()) : input.spec));
     sharding::shard_shape(partitioner.mesh, traced->input_types_.back()->spec, input.type.shape);
   }
   const Binding binding(vars, before);
@@ -88,7 +88,8 @@ Lowered Traced::lower() const {
   for (const auto& type : result_types_) spec.results.emplace_back(type->spec);
   spec.donated.assign(spec.arguments.size(), -1);
   if (donate_) {
-    for (size_t r = 0; r < changed_.size(); ++r) spec.donated[changed_[r]] = static_cast<int64_t>(r);
+    for (size_t r = 0; r < changed_.size(); ++r)
+      spec.donated[changed_[r]] = static_cast<int64_t>(r);
   }
   Lowered out;
   out.text_ = ir::to_stablehlo(*graph_, spec);
@@ -99,7 +100,8 @@ Lowered Traced::lower() const {
 int64_t Traced::argument_bytes() const {
   int64_t bytes = 0;
   for (const auto* list : {&variable_types_, &input_types_}) {
-    for (const auto& type : *list) bytes += element_count(type->shard_shape()) * byte_size(type->dtype);
+    for (const auto& type : *list)
+      bytes += element_count(type->shard_shape()) * byte_size(type->dtype);
   }
   return bytes;
 }

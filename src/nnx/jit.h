@@ -1,6 +1,6 @@
-// jit in three steps, as jax.jit: traced -> lowered -> compiled. A program takes the variables of some
-// modules and further inputs; variables whose value the function changes are updated in place on the
-// device (their old arrays are donated).
+// jit in three steps, as jax.jit: traced -> lowered -> compiled. A program takes the variables of
+// some modules and further inputs; variables whose value the function changes are updated in place
+// on the device (their old arrays are donated).
 #pragma once
 
 #include <functional>
@@ -30,7 +30,8 @@ struct Output {
 };
 
 // Gets the program's graph and the inputs' values; module variables carry their values.
-using Function = std::function<std::vector<Output>(ir::Graph& graph, const std::vector<ir::Value>& in)>;
+using Function =
+    std::function<std::vector<Output>(ir::Graph& graph, const std::vector<ir::Value>& in)>;
 
 class Compiled {
  public:
@@ -48,8 +49,8 @@ class Compiled {
       : client_(std::move(client)), executable_(std::move(executable)) {}
   std::shared_ptr<const pjrt::Client> client_;
   pjrt::Executable executable_;
-  std::vector<Variable*> variables_;       // in argument order
-  std::vector<size_t> changed_;            // results 0..: which of variables_
+  std::vector<Variable*> variables_;  // in argument order
+  std::vector<size_t> changed_;       // results 0..: which of variables_
   std::vector<int64_t> donated_;
   std::vector<pjrt::ArrayTypeRef> input_types_, result_types_;
 };

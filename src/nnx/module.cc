@@ -50,7 +50,8 @@ std::vector<Sown> pop_intermediates(Module& root) {
   return out;
 }
 
-Binding::Binding(const std::vector<NamedVariable>& variables, const std::vector<ir::Value>& values) {
+Binding::Binding(const std::vector<NamedVariable>& variables,
+                 const std::vector<ir::Value>& values) {
   MT_CHECK(values.size() >= variables.size());
   for (size_t i = 0; i < variables.size(); ++i) {
     saved_.emplace_back(variables[i].variable, variables[i].variable->value);

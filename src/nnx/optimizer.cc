@@ -85,8 +85,8 @@ void Optimizer::update(Module& model, const State& gradients, Value learning_rat
     MT_CHECK(gradient.path == path && slot.path == path);
     std::vector<Value> values;
     for (const Variable& s : slot.variables) values.push_back(s.value);
-    v->value = transform_->update(v->value, gradient.variable.value, values, count.value,
-                                  learning_rate);
+    v->value =
+        transform_->update(v->value, gradient.variable.value, values, count.value, learning_rate);
     for (size_t k = 0; k < values.size(); ++k) slot.variables[k].value = values[k];
   }
 }

@@ -25,14 +25,15 @@ class Transform {
 struct AdamWOptions {
   double b1 = 0.9, b2 = 0.95, eps = 1e-8, eps_root = 0, weight_decay = 0.1;
 };
-// Loshchilov and Hutter's AdamW in optax's form: p -= lr * (m^/(sqrt(v^ + eps_root) + eps) + wd * p).
+// Loshchilov and Hutter's AdamW in optax's form: p -= lr * (m^/(sqrt(v^ + eps_root) + eps) + wd *
+// p).
 std::unique_ptr<Transform> adamw(AdamWOptions options);
 std::unique_ptr<Transform> sgd();
 
 class Optimizer final : public Module {
  public:
-  // One variable a slot for each variable of `model` that `wrt` takes, in the parameter's dtype; the
-  // first slot (mu) in `first_dtype` if given.
+  // One variable a slot for each variable of `model` that `wrt` takes, in the parameter's dtype;
+  // the first slot (mu) in `first_dtype` if given.
   Optimizer(Module& model, std::unique_ptr<Transform> transform, Filter wrt,
             std::optional<DType> first_dtype = std::nullopt);
   void visit(Visitor& v) override;

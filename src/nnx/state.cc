@@ -21,7 +21,8 @@ std::string cut_path(const std::string& path, int depth) {
 }
 
 std::string size_text(int64_t count, int64_t bytes) {
-  if (bytes >= 1 << 20) return fmt::format("{} ({:.1f} MiB)", count, static_cast<double>(bytes) / 1048576);
+  if (bytes >= 1 << 20)
+    return fmt::format("{} ({:.1f} MiB)", count, static_cast<double>(bytes) / 1048576);
   return fmt::format("{} ({:.1f} KiB)", count, static_cast<double>(bytes) / 1024);
 }
 
@@ -148,7 +149,8 @@ std::string tabulate(Module& module, int depth) {
   };
   std::string out = line("path", "kind", "shape", "axes", "size");
   out += std::string(out.size() - 1, '-') + "\n";
-  for (const Row& r : rows) out += line(r.path, r.kind, r.shape, r.axes, size_text(r.count, r.bytes));
+  for (const Row& r : rows)
+    out += line(r.path, r.kind, r.shape, r.axes, size_text(r.count, r.bytes));
   for (const auto& [kind, t] : totals) {
     out += fmt::format("Total {}: {}\n", kind, size_text(t.first, t.second));
   }

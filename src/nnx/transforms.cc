@@ -100,7 +100,8 @@ Values remat(Module& module, const std::vector<std::string>& saved, const Values
   const auto body = [&](const Values& in) {
     const Binding binding(vars, in);
     const Values own(in.begin() + static_cast<long>(vars.size()), in.end());
-    Values out = with_intermediates(module, [&] { return fn(own); }, paths);
+    Values out = with_intermediates(
+        module, [&] { return fn(own); }, paths);
     append_changed(vars, in, changed, out);
     return out;
   };
@@ -133,7 +134,8 @@ ValueAndGrad value_and_grad(Module& module, const Filter& wrt, const std::functi
   return out;
 }
 
-State grad(Module& module, const Filter& wrt, const std::function<Values()>& fn, ir::Graph* region) {
+State grad(Module& module, const Filter& wrt, const std::function<Values()>& fn,
+           ir::Graph* region) {
   return value_and_grad(module, wrt, fn, region).gradients;
 }
 

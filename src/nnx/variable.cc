@@ -10,8 +10,8 @@
 namespace mt::nnx {
 
 std::string_view name(VariableKind kind) {
-  constexpr std::array<std::string_view, 6> kNames{"Param", "BatchStat", "Cache", "Intermediate",
-                                                   "RngState", "OptState"};
+  constexpr std::array<std::string_view, 6> kNames{"Param",        "BatchStat", "Cache",
+                                                   "Intermediate", "RngState",  "OptState"};
   return kNames[static_cast<size_t>(kind)];
 }
 

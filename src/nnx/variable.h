@@ -12,11 +12,18 @@
 
 namespace mt::nnx {
 
-enum class VariableKind : uint8_t { kParam, kBatchStat, kCache, kIntermediate, kRngState, kOptState };
+enum class VariableKind : uint8_t {
+  kParam,
+  kBatchStat,
+  kCache,
+  kIntermediate,
+  kRngState,
+  kOptState
+};
 std::string_view name(VariableKind kind);  // "Param", ...
 
-// (keys u32[n, 2], shape, dtype) -> n first values, [n, shape...]. `label` tells initialisers apart, so
-// that variables of equal label and shape share one program. No function: zeros.
+// (keys u32[n, 2], shape, dtype) -> n first values, [n, shape...]. `label` tells initialisers
+// apart, so that variables of equal label and shape share one program. No function: zeros.
 struct Initializer {
   std::string label = "zeros";
   std::function<ir::Value(ir::Value keys, const Shape& shape, DType dtype)> make;
@@ -24,7 +31,8 @@ struct Initializer {
 
 struct Variable {
   Variable() = default;
-  Variable(VariableKind kind_, ir::Type type_, std::vector<std::string> axes_, Initializer init_ = {})
+  Variable(VariableKind kind_, ir::Type type_, std::vector<std::string> axes_,
+           Initializer init_ = {})
       : kind(kind_), type(std::move(type_)), axes(std::move(axes_)), init(std::move(init_)) {}
 
   VariableKind kind = VariableKind::kParam;
@@ -35,10 +43,10 @@ struct Variable {
   int64_t stack_axis = -1;
   int64_t stack_length = 0;
 
-  ir::Value value;                       // while a program is traced
-  std::shared_ptr<pjrt::Array> array;    // the device's copy, between programs
+  ir::Value value;                     // while a program is traced
+  std::shared_ptr<pjrt::Array> array;  // the device's copy, between programs
 
-  Shape layer_shape() const;             // without the stacked axis
+  Shape layer_shape() const;  // without the stacked axis
 };
 
 inline Variable param(DType dtype, Shape shape, std::vector<std::string> axes, Initializer init) {

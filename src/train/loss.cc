@@ -13,8 +13,8 @@ using Values = std::vector<Value>;
 
 constexpr int64_t kTileBytes = int64_t{256} << 20;  // float32 logits of one tile, at most
 
-// Tokens as [n, T, t]: n pieces of the batch (one a batch shard, so that every sum over tokens stays on
-// its device until the end), T tiles, t tokens a tile; padded with weight 0.
+// Tokens as [n, T, t]: n pieces of the batch (one a batch shard, so that every sum over tokens
+// stays on its device until the end), T tiles, t tokens a tile; padded with weight 0.
 struct Tiling {
   int64_t pieces, tiles, tokens;
 
@@ -38,9 +38,9 @@ struct Tiling {
 };
 
 struct TileResult {
-  Value loss, z_loss;    // f32 scalars
-  Value d_hidden;        // [n, t, D]
-  Value d_table;         // f32 [n, V, D]
+  Value loss, z_loss;  // f32 scalars
+  Value d_hidden;      // [n, t, D]
+  Value d_table;       // f32 [n, V, D]
 };
 
 class Tile {
@@ -68,9 +68,9 @@ class Tile {
     const Value onehot = ir::select(hit, ir::broadcast_to(weight, logits.shape()), zero);
     const Value d_logits = ir::cast((p * slope - onehot) * scale_, hidden_ntd.dtype());
     out.d_hidden = constrain(ir::einsum("ntv,vd->ntd", d_logits, table_vd), "");
-    out.d_table = partitioner_.constrain(
-        ir::einsum("ntv,ntd->nvd", d_logits, hidden_ntd, DType::kF32),
-        {axes::activation_embed_and_logits_batch, axes::vocab, ""});
+    out.d_table =
+        partitioner_.constrain(ir::einsum("ntv,ntd->nvd", d_logits, hidden_ntd, DType::kF32),
+                               {axes::activation_embed_and_logits_batch, axes::vocab, ""});
     return out;
   }
 
@@ -87,8 +87,8 @@ Values all_tiles(const Tile& tile, const Tiling& tiling, const Shape& hidden_sha
                  Value table, Value targets, Value weights) {
   ir::Graph& graph = ir::graph_of({hidden, targets});
   if (tiling.tiles == 1) {
-    const TileResult r = tile.run(ir::squeeze(hidden, 1), table, ir::squeeze(targets, 1),
-                                  ir::squeeze(weights, 1));
+    const TileResult r =
+        tile.run(ir::squeeze(hidden, 1), table, ir::squeeze(targets, 1), ir::squeeze(weights, 1));
     return {r.loss, r.z_loss, tiling.join(ir::expand_dims(r.d_hidden, 1), hidden_shape), r.d_table};
   }
   const Value zero = ir::full(graph, DType::kF32, {}, 0);
@@ -97,11 +97,11 @@ Values all_tiles(const Tile& tile, const Tiling& tiling, const Shape& hidden_sha
   options.length = tiling.tiles;
   options.x_axes = {1, 1, 1};
   options.y_axes = {1};
-  const Values r = ir::scan(
-      {zero, zero, sum}, {hidden, targets, weights}, options, [&](const Values& s) -> Values {
-        const TileResult t = tile.run(s[3], table, s[4], s[5]);
-        return {s[0] + t.loss, s[1] + t.z_loss, s[2] + t.d_table, t.d_hidden};
-      });
+  const Values r = ir::scan({zero, zero, sum}, {hidden, targets, weights}, options,
+                            [&](const Values& s) -> Values {
+                              const TileResult t = tile.run(s[3], table, s[4], s[5]);
+                              return {s[0] + t.loss, s[1] + t.z_loss, s[2] + t.d_table, t.d_hidden};
+                            });
   return {r[0], r[1], tiling.join(r[3], hidden_shape), r[2]};
 }
 
@@ -135,8 +135,10 @@ Loss cross_entropy(models::gemma3::Gemma3Model& model, Value hidden_bld, Value t
   const Values r = ir::custom_vjp(
       "cross_entropy", {hidden_bld, model.token_embedder.embedding.value},
       [&](const Values& in) {
-        const Value table = partitioner.constrain(ir::cast(in[1], hidden_bld.dtype()), {axes::vocab, ""});
-        return all_tiles(tile, tiling, shape, tiling.split(in[0], d), table, tiled_targets, tiled_weights);
+        const Value table =
+            partitioner.constrain(ir::cast(in[1], hidden_bld.dtype()), {axes::vocab, ""});
+        return all_tiles(tile, tiling, shape, tiling.split(in[0], d), table, tiled_targets,
+                         tiled_weights);
       },
       [](const Values& in, const Values& out, const Values& cotangents) -> Values {
         const Value c = cotangents[0];

@@ -7,7 +7,8 @@
 namespace mt::train {
 
 struct LossOptions {
-  int64_t num_vocab_tiling = 0;  // tiles of a device's tokens; 0: as many as keep a tile's logits small
+  int64_t num_vocab_tiling =
+      0;  // tiles of a device's tokens; 0: as many as keep a tile's logits small
   double z_loss_multiplier = 0;  // adds z * logsumexp(logits)^2 a token
 };
 
@@ -17,8 +18,9 @@ struct Loss {
   ir::Value total_z_loss;   // f32 scalar
 };
 
-// xent = logsumexp(logits) - logits[target]. Its gradient is computed together with the value, tile by
-// tile: d logits = ((1 + 2 z lse) softmax - onehot) * weight, so no logits are kept or computed twice.
+// xent = logsumexp(logits) - logits[target]. Its gradient is computed together with the value, tile
+// by tile: d logits = ((1 + 2 z lse) softmax - onehot) * weight, so no logits are kept or computed
+// twice.
 Loss cross_entropy(models::gemma3::Gemma3Model& model, ir::Value hidden_bld, ir::Value targets_bl,
                    ir::Value targets_segmentation_bl, const LossOptions& options);
 

@@ -20,7 +20,8 @@ data::GgufVocabulary vocabulary_of(const checkpoint::GgufFile& file) {
   v.model = key("model").as_string();
   v.tokens = key("tokens").as_strings();
   v.scores = key("scores").as_floats();
-  for (const int64_t type : key("token_type").as_ints()) v.types.push_back(static_cast<int32_t>(type));
+  for (const int64_t type : key("token_type").as_ints())
+    v.types.push_back(static_cast<int32_t>(type));
   v.bos_id = id("bos_token_id");
   v.eos_id = id("eos_token_id");
   v.unk_id = id("unknown_token_id");
@@ -36,7 +37,8 @@ std::string tokenizer_path(const config::Config& config) {
   const std::string& weights = config.text("load_parameters_path");
   if (weights.ends_with(".gguf")) return weights;  // it holds its own vocabulary
   throw fail(ErrorKind::kConfig,
-             "dataset_type=text needs tokenizer_path: a SentencePiece file, or a GGUF file with a vocabulary");
+             "dataset_type=text needs tokenizer_path: a SentencePiece file, or a GGUF file with a "
+             "vocabulary");
 }
 
 }  // namespace
@@ -55,7 +57,8 @@ data::Batcher open_data(const config::Config& config, int64_t batch_rows) {
   data::TextSourceOptions source;
   source.paths = config.text("dataset_path");
   if (source.paths.empty()) {
-    throw fail(ErrorKind::kConfig, "dataset_type=text needs dataset_path: files, folders or patterns");
+    throw fail(ErrorKind::kConfig,
+               "dataset_type=text needs dataset_path: files, folders or patterns");
   }
   source.num_epoch = config.integer("num_epoch");
   source.shuffle = config.flag("enable_data_shuffling");
@@ -63,8 +66,9 @@ data::Batcher open_data(const config::Config& config, int64_t batch_rows) {
   const std::string path = tokenizer_path(config);
   auto tokenizer = std::make_shared<data::Tokenizer>(open_tokenizer(path));
   if (tokenizer->vocab_size() > vocab) {
-    throw fail(ErrorKind::kConfig, "{} has {} pieces, the model has vocab_size={}: they don't belong together",
-               path, tokenizer->vocab_size(), vocab);
+    throw fail(ErrorKind::kConfig,
+               "{} has {} pieces, the model has vocab_size={}: they don't belong together", path,
+               tokenizer->vocab_size(), vocab);
   }
   data::BatcherOptions options;
   options.rows = batch_rows;

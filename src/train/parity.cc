@@ -28,8 +28,8 @@ double max_difference(const Tensor& a, const Tensor& b) {
   double worst = 0;
   for (int64_t i = 0; i < a.size(); ++i) {
     const auto k = static_cast<size_t>(i);
-    const double d = std::abs(static_cast<double>(a.data<float>()[k]) -
-                              static_cast<double>(b.data<float>()[k]));
+    const double d =
+        std::abs(static_cast<double>(a.data<float>()[k]) - static_cast<double>(b.data<float>()[k]));
     if (!(d <= worst)) worst = d;
   }
   return worst;
@@ -87,7 +87,8 @@ class Reference {
       return reader.read(name).cast(DType::kF32);
     }
     const Tensor all =
-        reader.read(fmt::format("{}decoder.layers.layers_{}{}", prefix, layer % pattern, rest)).cast(DType::kF32);
+        reader.read(fmt::format("{}decoder.layers.layers_{}{}", prefix, layer % pattern, rest))
+            .cast(DType::kF32);
     Shape start(all.shape().size(), 0), sizes = all.shape();
     start[1] = block;
     sizes[1] = 1;
@@ -105,7 +106,8 @@ class Batches {
  public:
   Batches(const checkpoint::TensorReader& reader, int64_t multiple) : reader_(reader) {
     const Shape shape = reader.info("packed.inputs").shape;
-    if (shape.size() != 2) throw fail(ErrorKind::kIo, "{}: packed.inputs is not [B, L]", reader.path());
+    if (shape.size() != 2)
+      throw fail(ErrorKind::kIo, "{}: packed.inputs is not [B, L]", reader.path());
     rows_ = shape[0];
     length_ = shape[1];
     padded_rows_ = (rows_ + multiple - 1) / multiple * multiple;
@@ -218,13 +220,14 @@ class Comparison {
     const auto reader = reference_.open("logits.safetensors");
     for (const std::string batch : {"synthetic", "packed"}) {
       const Tensor segments = batches_.array(batch, "inputs_segmentation");
-      const auto out = program({batches_.array(batch, "inputs"), batches_.array(batch, "inputs_position"),
-                                segments});
+      const auto out = program(
+          {batches_.array(batch, "inputs"), batches_.array(batch, "inputs_position"), segments});
       const Tensor mine = out[0].to_host();
       const Tensor theirs = reader->read(batch + ".logits").cast(DType::kF32);
       const int64_t vocab = model_->config().vocab_size;
       if (theirs.shape() != Shape{batches_.rows(), batches_.length(), vocab}) {
-        throw fail(ErrorKind::kIo, "{}: {}.logits is {}", reader->path(), batch, mt::to_string(theirs.shape()));
+        throw fail(ErrorKind::kIo, "{}: {}.logits is {}", reader->path(), batch,
+                   mt::to_string(theirs.shape()));
       }
       double worst = 0;
       for (int64_t t = 0; t < batches_.rows() * batches_.length(); ++t) {
@@ -235,16 +238,19 @@ class Comparison {
         const double d = max_difference(row(mine), row(theirs));
         if (!(d <= worst)) worst = d;
       }
-      add("logits " + batch, worst, limits_.logits, "largest absolute difference at real positions");
+      add("logits " + batch, worst, limits_.logits,
+          "largest absolute difference at real positions");
     }
   }
 
   void gradients() {
-    auto program = trace_gradients(*model_, step_options())->lower().compile(devices_.client, devices_.cache.get());
+    auto program = trace_gradients(*model_, step_options())
+                       ->lower()
+                       .compile(devices_.client, devices_.cache.get());
     const auto out = program(batches_.inputs("packed"));
     const double loss = static_cast<double>(out[0].to_host().data<float>()[0]);
-    add("loss packed", std::abs(loss - json_.at("loss").at("packed").at("loss").as_double()), limits_.loss,
-        "absolute difference");
+    add("loss packed", std::abs(loss - json_.at("loss").at("packed").at("loss").as_double()),
+        limits_.loss, "absolute difference");
     const auto reader = reference_.open("grads_packed.safetensors");
     size_t i = 1;
     for (const auto& [path, v] : nnx::variables(*model_)) {
@@ -256,8 +262,8 @@ class Comparison {
 
   void steps() {
     nnx::Optimizer optimizer(*model_, nnx::adamw({}), nnx::of_kind(nnx::VariableKind::kParam));
-    nnx::initialize(optimizer, devices_.client, *devices_.partitioner, 0,
-                    nnx::default_logical_name, devices_.cache.get());
+    nnx::initialize(optimizer, devices_.client, *devices_.partitioner, 0, nnx::default_logical_name,
+                    devices_.cache.get());
     auto program = trace_train_step(*model_, optimizer, step_options())
                        ->lower()
                        .compile(devices_.client, devices_.cache.get());
@@ -265,12 +271,14 @@ class Comparison {
     std::vector<Tensor> inputs = batches_.inputs("packed");
     for (size_t s = 0; s < records.size(); ++s) {
       auto arguments = inputs;
-      arguments.push_back(Tensor::of<float>(DType::kF32, {}, {static_cast<float>(records[s].at("lr").as_double())}));
+      arguments.push_back(Tensor::of<float>(DType::kF32, {},
+                                            {static_cast<float>(records[s].at("lr").as_double())}));
       arguments.push_back(Tensor::of<int32_t>(DType::kS32, {}, {static_cast<int32_t>(s)}));
       const auto out = program(arguments);
       const double loss = static_cast<double>(out[0].to_host().data<float>()[kLoss]);
       add(fmt::format("loss of step {}", s),
-          std::abs(loss - records[s].at("learning/loss").as_double()), limits_.loss, "absolute difference");
+          std::abs(loss - records[s].at("learning/loss").as_double()), limits_.loss,
+          "absolute difference");
     }
     const auto before = reference_.open("params.safetensors");
     const auto after = reference_.open("adamw_steps.safetensors");
@@ -278,8 +286,10 @@ class Comparison {
     for (const auto& [path, v] : nnx::variables(*model_)) {
       const Tensor base = reference_.read(*before, "", path, *v);
       add("change of " + path,
-          relative_difference(v->array->to_host(), reference_.read(*after, prefix, path, *v), &base),
-          limits_.parameter_change, fmt::format("over {} steps, relative, by norm", records.size()));
+          relative_difference(v->array->to_host(), reference_.read(*after, prefix, path, *v),
+                              &base),
+          limits_.parameter_change,
+          fmt::format("over {} steps, relative, by norm", records.size()));
     }
   }
 

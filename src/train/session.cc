@@ -3,9 +3,9 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "models/gemma3/from_run.h"
 #include "nnx/init.h"
 #include "nnx/jit.h"
-#include "models/gemma3/from_run.h"
 #include "sharding/build_mesh.h"
 
 namespace mt::train {
@@ -18,7 +18,8 @@ using models::gemma3::WeightSource;
 void put_layer(Tensor& out, const Tensor& layer, int64_t axis, int64_t index) {
   int64_t outer = 1, inner = byte_size(out.dtype());
   for (int64_t i = 0; i < axis; ++i) outer *= out.shape()[static_cast<size_t>(i)];
-  for (size_t i = static_cast<size_t>(axis) + 1; i < out.shape().size(); ++i) inner *= out.shape()[i];
+  for (size_t i = static_cast<size_t>(axis) + 1; i < out.shape().size(); ++i)
+    inner *= out.shape()[i];
   const int64_t length = out.shape()[static_cast<size_t>(axis)];
   std::byte* to = out.mutable_bytes().data();
   const std::byte* from = layer.bytes().data();

@@ -32,8 +32,8 @@ struct Gradients {
 
 Gradients whole_batch(Gemma3Model& model, const BatchValues& batch, const LossOptions& options,
                       nnx::Rngs* rngs) {
-  nnx::ValueAndGrad r = nnx::value_and_grad(
-      model, nnx::of_kind(nnx::VariableKind::kParam), [&]() -> Values {
+  nnx::ValueAndGrad r =
+      nnx::value_and_grad(model, nnx::of_kind(nnx::VariableKind::kParam), [&]() -> Values {
         const Loss loss = forward(model, batch, options, rngs);
         return {loss.total_loss, loss.total_weights, loss.total_z_loss};
       });
@@ -49,13 +49,15 @@ Gradients accumulated(Gemma3Model& model, const BatchValues& batch, const StepOp
   const auto vars = nnx::variables(model);
   Values carry;
   for (int i = 0; i < 3; ++i) carry.push_back(ir::full(graph, DType::kF32, {}, 0));
-  for (const auto& [path, v] : vars) carry.push_back(ir::full(graph, DType::kF32, v->type.shape, 0));
+  for (const auto& [path, v] : vars)
+    carry.push_back(ir::full(graph, DType::kF32, v->type.shape, 0));
   Values xs{ir::iota(graph, DType::kS32, {n}, 0)};
   ir::ScanOptions scan;
   scan.length = n;
   scan.x_axes = {0, 1, 1, 1, 1, 1};
   // Rows [B/n, n, L]: a device's rows stay with it whatever microbatch they fall in.
-  for (const Value v : {batch.inputs, batch.targets, batch.positions, batch.segments, batch.target_segments}) {
+  for (const Value v :
+       {batch.inputs, batch.targets, batch.positions, batch.segments, batch.target_segments}) {
     xs.push_back(ir::reshape(v, {v.dim(0) / n, n, v.dim(1)}));
   }
   nnx::State gradients = nnx::state(model);
@@ -67,8 +69,9 @@ Gradients accumulated(Gemma3Model& model, const BatchValues& batch, const StepOp
     const size_t at = carry.size();
     std::optional<nnx::Rngs> own;
     if (rngs != nullptr) own = rngs->fork(s[at]);
-    const Gradients g = whole_batch(model, batch_values(Values(s.begin() + static_cast<long>(at) + 1, s.end())),
-                                    options.loss, own ? &*own : nullptr);
+    const Gradients g =
+        whole_batch(model, batch_values(Values(s.begin() + static_cast<long>(at) + 1, s.end())),
+                    options.loss, own ? &*own : nullptr);
     nnx::pop_intermediates(model);  // of a microbatch: not reported
     Values out{s[0] + g.loss.total_loss, s[1] + g.loss.total_weights, s[2] + g.loss.total_z_loss};
     for (size_t i = 0; i < vars.size(); ++i) {
@@ -105,12 +108,14 @@ void scale_gradients(nnx::State& gradients, Value factor, DType dtype) {
 
 }  // namespace
 
-std::vector<nnx::Input> batch_inputs(const StepOptions& options, const nnx::Partitioner& partitioner) {
-  const sharding::PartitionSpec spec = partitioner.spec(
-      {std::string(axes::activation_embed_and_logits_batch), std::string(axes::activation_norm_length)});
+std::vector<nnx::Input> batch_inputs(const StepOptions& options,
+                                     const nnx::Partitioner& partitioner) {
+  const sharding::PartitionSpec spec =
+      partitioner.spec({std::string(axes::activation_embed_and_logits_batch),
+                        std::string(axes::activation_norm_length)});
   std::vector<nnx::Input> inputs;
-  for (const char* name : {"inputs", "targets", "inputs_position", "inputs_segmentation",
-                           "targets_segmentation"}) {
+  for (const char* name :
+       {"inputs", "targets", "inputs_position", "inputs_segmentation", "targets_segmentation"}) {
     inputs.push_back({name, {DType::kS32, {options.batch_rows, options.length}}, spec});
   }
   return inputs;
@@ -168,9 +173,9 @@ std::shared_ptr<const nnx::Traced> trace_gradients(Gemma3Model& model, const Ste
                           : whole_batch(model, batch_values(in), options.loss, nullptr);
         const Value inverse = 1.0 / (g.loss.total_weights + kTiny);
         scale_gradients(g.state, inverse, options.grad_dtype);
-        std::vector<nnx::Output> out{
-            ir::concatenate({ir::reshape(g.loss.total_loss * inverse, {1}),
-                             ir::reshape(g.loss.total_weights, {1})}, 0)};
+        std::vector<nnx::Output> out{ir::concatenate(
+            {ir::reshape(g.loss.total_loss * inverse, {1}), ir::reshape(g.loss.total_weights, {1})},
+            0)};
         for (auto& e : g.state.entries) {
           std::vector<std::string> names = e.variable.axes;
           out.emplace_back(e.variable.value, partitioner.spec(names));
@@ -180,7 +185,8 @@ std::shared_ptr<const nnx::Traced> trace_gradients(Gemma3Model& model, const Ste
       });
 }
 
-std::shared_ptr<const nnx::Traced> trace_logits(Gemma3Model& model, int64_t batch_rows, int64_t length) {
+std::shared_ptr<const nnx::Traced> trace_logits(Gemma3Model& model, int64_t batch_rows,
+                                                int64_t length) {
   const nnx::Partitioner& partitioner = *model.partitioner();
   StepOptions options;
   options.batch_rows = batch_rows;
@@ -194,7 +200,8 @@ std::shared_ptr<const nnx::Traced> trace_logits(Gemma3Model& model, int64_t batc
                             });
 }
 
-std::shared_ptr<const nnx::Traced> trace_token_losses(Gemma3Model& model, const StepOptions& options) {
+std::shared_ptr<const nnx::Traced> trace_token_losses(Gemma3Model& model,
+                                                      const StepOptions& options) {
   const nnx::Partitioner& partitioner = *model.partitioner();
   return nnx::Traced::trace(
       "jit_token_losses", {&model}, batch_inputs(options, partitioner), partitioner,
@@ -205,21 +212,22 @@ std::shared_ptr<const nnx::Traced> trace_token_losses(Gemma3Model& model, const 
         // One row of tokens at a time, so that the logits of one row exist at once.
         ir::ScanOptions scan;
         scan.length = options.batch_rows;
-        return {ir::scan({ir::full(graph, DType::kF32, {}, 0)},
-                         {hidden, batch.targets, batch.target_segments}, scan,
-                         [&](const Values& s) -> Values {
-                           const Value logits = ir::squeeze(
-                               model.token_embedder.attend(ir::expand_dims(s[1], 0)), 0);
-                           const Value top = ir::reduce_max(logits, {-1}, true);
-                           const Value lse = ir::log(ir::reduce_sum(ir::exp(logits - top), {-1}, true)) + top;
-                           const Value column = ir::iota(*logits.graph, DType::kS32, logits.shape(), 1);
-                           const Value hit = ir::compare(column, ir::Direction::kEq, ir::expand_dims(s[2], -1));
-                           const Value xent = ir::reduce_sum(
-                               ir::select(hit, ir::broadcast_to(lse, logits.shape()) - logits,
-                                          ir::zeros_like(logits)), {-1});
-                           const Value real = ir::compare(s[3], ir::Direction::kNe, ir::zeros_like(s[3]));
-                           return {s[0], ir::select(real, xent, ir::zeros_like(xent))};
-                         })[1]};
+        return {ir::scan(
+            {ir::full(graph, DType::kF32, {}, 0)}, {hidden, batch.targets, batch.target_segments},
+            scan, [&](const Values& s) -> Values {
+              const Value logits =
+                  ir::squeeze(model.token_embedder.attend(ir::expand_dims(s[1], 0)), 0);
+              const Value top = ir::reduce_max(logits, {-1}, true);
+              const Value lse = ir::log(ir::reduce_sum(ir::exp(logits - top), {-1}, true)) + top;
+              const Value column = ir::iota(*logits.graph, DType::kS32, logits.shape(), 1);
+              const Value hit = ir::compare(column, ir::Direction::kEq, ir::expand_dims(s[2], -1));
+              const Value xent =
+                  ir::reduce_sum(ir::select(hit, ir::broadcast_to(lse, logits.shape()) - logits,
+                                            ir::zeros_like(logits)),
+                                 {-1});
+              const Value real = ir::compare(s[3], ir::Direction::kNe, ir::zeros_like(s[3]));
+              return {s[0], ir::select(real, xent, ir::zeros_like(xent))};
+            })[1]};
       });
 }
 

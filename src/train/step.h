@@ -13,8 +13,8 @@ namespace mt::train {
 
 struct StepOptions {
   LossOptions loss;
-  int64_t batch_rows = 0;                    // global rows of one step, all microbatches together
-  int64_t length = 0;                        // L
+  int64_t batch_rows = 0;  // global rows of one step, all microbatches together
+  int64_t length = 0;      // L
   int64_t gradient_accumulation_steps = 1;
   double gradient_clipping_threshold = 1.0;  // global norm; 0: off
   DType grad_dtype = DType::kF32;
@@ -24,15 +24,22 @@ struct StepOptions {
 
 // Results of a step, in the order of the program's one float32 vector.
 enum StepMetric : size_t {
-  kLoss, kTotalWeights, kRawGradNorm, kGradNorm, kParamNorm, kZLoss, kStepMetricCount
+  kLoss,
+  kTotalWeights,
+  kRawGradNorm,
+  kGradNorm,
+  kParamNorm,
+  kZLoss,
+  kStepMetricCount
 };
 
 // The batch's arrays: inputs, targets, inputs_position, inputs_segmentation, targets_segmentation
 // (s32 [B, L]), sharded along the batch.
-std::vector<nnx::Input> batch_inputs(const StepOptions& options, const nnx::Partitioner& partitioner);
+std::vector<nnx::Input> batch_inputs(const StepOptions& options,
+                                     const nnx::Partitioner& partitioner);
 
-// Inputs: the batch, learning_rate (f32 scalar), step (s32 scalar). Results: the metrics vector, then
-// what the layers sow. Updates model and optimizer in place.
+// Inputs: the batch, learning_rate (f32 scalar), step (s32 scalar). Results: the metrics vector,
+// then what the layers sow. Updates model and optimizer in place.
 std::shared_ptr<const nnx::Traced> trace_train_step(models::gemma3::Gemma3Model& model,
                                                     nnx::Optimizer& optimizer,
                                                     const StepOptions& options,
@@ -44,8 +51,8 @@ std::shared_ptr<const nnx::Traced> trace_gradients(models::gemma3::Gemma3Model& 
                                                    const StepOptions& options);
 
 // Inputs: tokens, positions, segment ids. Result: float32 logits [B, L, V], no dropout.
-std::shared_ptr<const nnx::Traced> trace_logits(models::gemma3::Gemma3Model& model, int64_t batch_rows,
-                                                int64_t length);
+std::shared_ptr<const nnx::Traced> trace_logits(models::gemma3::Gemma3Model& model,
+                                                int64_t batch_rows, int64_t length);
 
 // Inputs: the batch. Result: float32 [B, L] cross-entropy of each target (0 where not counted).
 std::shared_ptr<const nnx::Traced> trace_token_losses(models::gemma3::Gemma3Model& model,

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <future>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -31,7 +32,8 @@ double seconds_between(Clock::time_point a, Clock::time_point b) {
   return std::chrono::duration<double>(b - a).count();
 }
 
-int64_t shard_bytes(const std::vector<nnx::NamedVariable>& vars, const nnx::Partitioner& partitioner) {
+int64_t shard_bytes(const std::vector<nnx::NamedVariable>& vars,
+                    const nnx::Partitioner& partitioner) {
   int64_t bytes = 0;
   for (const auto& [path, v] : vars) {
     const auto type = nnx::array_type(path, *v, partitioner);
@@ -69,7 +71,7 @@ class Trainer {
     sizes_ = models::gemma3::sizes_from(config_);
     devices_ = open_devices(config_);
     const pjrt::Client& client = *devices_.client;
-    log_text(system_information_lines(client.plugin().identity(), client.plugin().api_version(),
+    log_text(system_information_lines(client.platform_version(), client.plugin().api_version(),
                                       client.platform_name()));
     const sharding::Mesh& mesh = devices_.partitioner->mesh;
     std::vector<int64_t> shape;
@@ -87,8 +89,9 @@ class Trainer {
 
   std::unique_ptr<nnx::Transform> transform() const {
     if (config_.text("opt_type") == "sgd") return nnx::sgd();
-    return nnx::adamw({config_.number("adam_b1"), config_.number("adam_b2"), config_.number("adam_eps"),
-                       config_.number("adam_eps_root"), config_.number("adam_weight_decay")});
+    return nnx::adamw({config_.number("adam_b1"), config_.number("adam_b2"),
+                       config_.number("adam_eps"), config_.number("adam_eps_root"),
+                       config_.number("adam_weight_decay")});
   }
 
   void choose_batch() {
@@ -110,7 +113,8 @@ class Trainer {
     const int64_t pieces = sharding::pieces(partitioner.mesh, spec, 0);
     if (options_.batch_rows % (pieces * options_.gradient_accumulation_steps) != 0) {
       throw fail(ErrorKind::kConfig,
-                 "per_device_batch_size={} on {} devices makes {} rows a step, which {} batch shards times "
+                 "per_device_batch_size={} on {} devices makes {} rows a step, which {} batch "
+                 "shards times "
                  "gradient_accumulation_steps={} don't divide",
                  config_.number("per_device_batch_size"), devices, options_.batch_rows, pieces,
                  options_.gradient_accumulation_steps);
@@ -124,9 +128,12 @@ class Trainer {
   }
 
   MemorySettings memory_settings() const {
-    return {config_.text("model_name"),   config_.text("weight_dtype"),
-            config_.text("remat_policy"), config_.text("opt_type"),
-            config_.number("per_device_batch_size"), config_.integer("max_target_length"),
+    return {config_.text("model_name"),
+            config_.text("weight_dtype"),
+            config_.text("remat_policy"),
+            config_.text("opt_type"),
+            config_.number("per_device_batch_size"),
+            config_.integer("max_target_length"),
             config_.integer("num_vocab_tiling")};
   }
 
@@ -153,8 +160,8 @@ class Trainer {
   }
 
   void open_metrics() {
-    const StepFlops flops = step_flops(sizes_, config_.number("per_device_batch_size"), options_.length,
-                                       options_.gradient_accumulation_steps);
+    const StepFlops flops = step_flops(sizes_, config_.number("per_device_batch_size"),
+                                       options_.length, options_.gradient_accumulation_steps);
     MetricsOptions o;
     o.run_name = config_.text("run_name");
     o.metrics_file = config_.text("metrics_file");
@@ -163,7 +170,8 @@ class Trainer {
     }
     o.log_period = config_.integer("log_period");
     o.per_device_tflops = flops.total();
-    o.per_device_tokens = static_cast<double>(options_.length) * config_.number("per_device_batch_size") *
+    o.per_device_tokens = static_cast<double>(options_.length) *
+                          config_.number("per_device_batch_size") *
                           static_cast<double>(options_.gradient_accumulation_steps);
     flops_ = flops;
     metrics_ = std::make_unique<MetricsLogger>(o);
@@ -181,7 +189,8 @@ class Trainer {
     MemoryNeed need;
     need.what = config_.text("model_name");
     need.devices = devices_.partitioner->mesh.device_count();
-    need.parts = {{"arguments", m.arguments}, {"temporary", m.temporaries},
+    need.parts = {{"arguments", m.arguments},
+                  {"temporary", m.temporaries},
                   {"outputs", m.outputs - m.aliased}};
     check_fits(need);
   }
@@ -197,9 +206,10 @@ class Trainer {
 
   void make_state() {
     give_parameters(*model_, config_, devices_);
-    nnx::initialize(*optimizer_, devices_.client, *devices_.partitioner, 0, nnx::default_logical_name,
-                    devices_.cache.get());
-    for (nnx::Module* m : {static_cast<nnx::Module*>(model_.get()), static_cast<nnx::Module*>(optimizer_.get())}) {
+    nnx::initialize(*optimizer_, devices_.client, *devices_.partitioner, 0,
+                    nnx::default_logical_name, devices_.cache.get());
+    for (nnx::Module* m :
+         {static_cast<nnx::Module*>(model_.get()), static_cast<nnx::Module*>(optimizer_.get())}) {
       for (const auto& [path, v] : nnx::variables(*m)) v->array->await();
     }
     report_memory("After params initialized");
@@ -216,7 +226,8 @@ class Trainer {
         line.limit = stats->limit;
       } else {
         int64_t used = 0;
-        for (nnx::Module* m : {static_cast<nnx::Module*>(model_.get()), static_cast<nnx::Module*>(optimizer_.get())}) {
+        for (nnx::Module* m : {static_cast<nnx::Module*>(model_.get()),
+                               static_cast<nnx::Module*>(optimizer_.get())}) {
           for (const auto& [path, v] : nnx::variables(*m)) used += v->array->bytes_on_device(d);
         }
         line.used = used;
@@ -241,7 +252,8 @@ class Trainer {
     int64_t step;
     float learning_rate;
     Clock::time_point launched;
-    std::vector<pjrt::Array> results;
+    std::shared_ptr<std::vector<pjrt::Array>> results;
+    std::future<Clock::time_point> done;  // when the device had finished, whenever we look
   };
 
   RunResult loop() {
@@ -290,21 +302,25 @@ class Trainer {
   }
 
   Pending launch(int64_t step, std::vector<Tensor> inputs) {
-    const ScheduleConfig schedule{config_.number("learning_rate"),
-                                  config_.number("learning_rate_final_fraction"),
-                                  config_.number("warmup_steps_fraction"),
-                                  config_.integer("learning_rate_schedule_steps")};
+    const ScheduleConfig schedule{
+        config_.number("learning_rate"), config_.number("learning_rate_final_fraction"),
+        config_.number("warmup_steps_fraction"), config_.integer("learning_rate_schedule_steps")};
     const float rate = learning_rate_at(schedule, step);
     inputs.push_back(Tensor::of<float>(DType::kF32, {}, {rate}));
     inputs.push_back(Tensor::of<int32_t>(DType::kS32, {}, {static_cast<int32_t>(step)}));
     const auto now = Clock::now();
-    return {step, rate, now, (*program_)(inputs)};
+    auto results = std::make_shared<std::vector<pjrt::Array>>((*program_)(inputs));
+    auto done = std::async(std::launch::async, [results] {
+      results->front().await();
+      return Clock::now();
+    });
+    return {step, rate, now, std::move(results), std::move(done)};
   }
 
   // Waits for a step and logs it; by then the next one is on its way.
   void finish(Pending& pending, ProgressBar& bar, RunResult& result) {
-    const Tensor values = pending.results[0].to_host();
-    const auto now = Clock::now();
+    const auto now = pending.done.get();
+    const Tensor values = pending.results->front().to_host();
     const auto begin = std::max(pending.launched, last_done_);
     last_done_ = now;
     const auto at = [&](StepMetric m) { return static_cast<double>(values.data<float>()[m]); };
@@ -329,7 +345,7 @@ class Trainer {
   // "decoder/layers/layers_3/activation_mean", one value a block -> activ_mean/layer_009, ...
   void add_sown(Pending& pending, Scalars& extra) const {
     for (size_t i = 0; i < sown_.size(); ++i) {
-      const Tensor t = pending.results[1 + i].to_host();
+      const Tensor t = (*pending.results)[1 + i].to_host();
       const bool stacked = !t.shape().empty();
       for (int64_t b = 0; b < t.size(); ++b) {
         const std::string name = models::gemma3::logical_name(sizes_, sown_[i], stacked ? b : -1);

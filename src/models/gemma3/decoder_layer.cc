@@ -12,8 +12,8 @@ using ir::Value;
 
 layers::AttentionConfig attention_config(const Gemma3Config& c, const ModelOptions& o,
                                          bool is_global) {
-  const double scalar = c.query_pre_attn_scalar > 0 ? c.query_pre_attn_scalar
-                                                    : static_cast<double>(c.head_dim);
+  const double scalar =
+      c.query_pre_attn_scalar > 0 ? c.query_pre_attn_scalar : static_cast<double>(c.head_dim);
   layers::AttentionConfig a;
   a.emb_dim = c.emb_dim;
   a.num_query_heads = c.num_query_heads;

@@ -27,7 +27,8 @@ void check(const Gemma3Config& c) {
                c.num_query_heads, c.num_kv_heads);
   }
   if (c.head_dim % 2 != 0) {
-    throw fail(ErrorKind::kConfig, "head_dim={}: the rotary embedding needs an even size", c.head_dim);
+    throw fail(ErrorKind::kConfig, "head_dim={}: the rotary embedding needs an even size",
+               c.head_dim);
   }
 }
 
@@ -90,9 +91,11 @@ Value Decoder::operator()(Value x_bld, const LayerInputs& in, nnx::Rngs* rngs) {
       const ir::Scope layer_scope(*x_bld.graph, "layers_" + std::to_string(i));
       std::optional<nnx::Rngs> own;  // the streams that the scanned layout would use
       if (rngs != nullptr) {
-        own = rngs->fork(static_cast<uint32_t>(i / kPattern)).fork(static_cast<uint32_t>(i % kPattern));
+        own = rngs->fork(static_cast<uint32_t>(i / kPattern))
+                  .fork(static_cast<uint32_t>(i % kPattern));
       }
-      x_bld = run_layer(*unscanned_layers_[i], options_.saved_tags, x_bld, in, own ? &*own : nullptr);
+      x_bld =
+          run_layer(*unscanned_layers_[i], options_.saved_tags, x_bld, in, own ? &*own : nullptr);
     }
   }
   x_bld = decoder_norm_(x_bld);
@@ -101,7 +104,8 @@ Value Decoder::operator()(Value x_bld, const LayerInputs& in, nnx::Rngs* rngs) {
 
 Gemma3Model::Gemma3Model(const Gemma3Config& config, const ModelOptions& options,
                          std::shared_ptr<const nnx::Partitioner> partitioner)
-    : token_embedder(config.vocab_size, config.emb_dim, options.dtype, options.weight_dtype, partitioner),
+    : token_embedder(config.vocab_size, config.emb_dim, options.dtype, options.weight_dtype,
+                     partitioner),
       config_((check(config), config)),
       options_(options),
       partitioner_(partitioner),

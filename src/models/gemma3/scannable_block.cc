@@ -16,12 +16,13 @@ Gemma3ScannableBlock::Gemma3ScannableBlock(const Gemma3Config& config, const Mod
                                            std::shared_ptr<const nnx::Partitioner> partitioner)
     : saved_tags_(options.saved_tags) {
   for (int64_t i = 0; i < num_of_layers; ++i) {
-    layers_.push_back(std::make_unique<Gemma3DecoderLayer>(config, options,
-                                                           Gemma3Config::is_global(i), partitioner));
+    layers_.push_back(std::make_unique<Gemma3DecoderLayer>(
+        config, options, Gemma3Config::is_global(i), partitioner));
   }
 }
 
-ir::Value Gemma3ScannableBlock::operator()(ir::Value x_bld, const LayerInputs& in, nnx::Rngs* rngs) {
+ir::Value Gemma3ScannableBlock::operator()(ir::Value x_bld, const LayerInputs& in,
+                                           nnx::Rngs* rngs) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     const ir::Scope scope(*x_bld.graph, "layers_" + std::to_string(i));
     std::optional<nnx::Rngs> own;

@@ -1,5 +1,5 @@
-// A run of Gemma 3 layers in the attention pattern (five local, one global): the body of the scan over
-// stacked blocks, and, shorter and unstacked, the remainder.
+// A run of Gemma 3 layers in the attention pattern (five local, one global): the body of the scan
+// over stacked blocks, and, shorter and unstacked, the remainder.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@ namespace mt::models::gemma3 {
 
 class Gemma3ScannableBlock final : public nnx::Module {
  public:
-  Gemma3ScannableBlock(const Gemma3Config& config, const ModelOptions& options, int64_t num_of_layers,
-                       std::shared_ptr<const nnx::Partitioner> partitioner);
+  Gemma3ScannableBlock(const Gemma3Config& config, const ModelOptions& options,
+                       int64_t num_of_layers, std::shared_ptr<const nnx::Partitioner> partitioner);
   void visit(nnx::Visitor& v) override { v("layers", layers_); }
   // Each layer is run again in the backward pass, but for what options.saved_tags keep.
   ir::Value operator()(ir::Value x_bld, const LayerInputs& in, nnx::Rngs* rngs);
