@@ -40,6 +40,7 @@ foreach(source ${sources})
   mt_test(${name} device ${source})
   target_link_libraries(${name} PRIVATE mt_commands)
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE MT_PROGRAM="$<TARGET_FILE:maxtext>")
   add_dependencies(${name} maxtext)
 endforeach()
 
