@@ -283,9 +283,36 @@ class Writer {
     } else if (node.kind == OpKind::kScatterAddRows || node.kind == OpKind::kAllReduce) {
       regions = reducer("add", graph.type_of(node.results[0]).dtype);
     }
+    if (node.kind == OpKind::kDotGeneral && spec_.widen_products) {
+      return wide_product(graph, node, names, operands, indent);
+    }
     bind(node, names,
          simple(fmt::format("stablehlo.{}", printed_name(node.kind)), operands, operand_types,
                 result_types, attributes(graph, node), indent, regions, location(node)));
+  }
+
+  std::string convert(const std::string& value, const Type& from, DType to, int indent) {
+    if (from.dtype == to) return value;
+    return simple("stablehlo.convert", {value}, {mlir(from)}, {mlir(Type{to, from.shape})}, "", indent);
+  }
+
+  // Products of 16-bit floats in float32; others as they are.
+  void wide_product(const Graph& graph, const Node& node, Names& names,
+                    std::vector<std::string> operands, int indent) {
+    std::vector<std::string> types;
+    const bool narrow = is_float(graph.type_of(node.operands[0]).dtype) &&
+                        byte_size(graph.type_of(node.operands[0]).dtype) == 2;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const Type& type = graph.type_of(node.operands[i]);
+      const DType wide = narrow ? DType::kF32 : type.dtype;
+      operands[i] = convert(operands[i], type, wide, indent);
+      types.push_back(mlir(Type{wide, type.shape}));
+    }
+    const Type& result = graph.type_of(node.results[0]);
+    const Type product{narrow ? DType::kF32 : result.dtype, result.shape};
+    const std::string value = simple("stablehlo.dot_general", operands, types, {mlir(product)},
+                                     attributes(graph, node), indent, "", location(node));
+    bind(node, names, convert(value, product, result.dtype, indent));
   }
 
   static constexpr std::array<const char*, 3> kReducers{"add", "maximum", "minimum"};

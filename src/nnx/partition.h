@@ -12,6 +12,7 @@ namespace mt::nnx {
 struct Partitioner {
   sharding::Mesh mesh;
   std::vector<sharding::AxisRule> rules;
+  bool widen_products = false;  // ir::ProgramSpec's; set on CPU
 
   sharding::PartitionSpec spec(const std::vector<std::string>& axes) const {
     return sharding::resolve(rules, mesh, axes);
