@@ -293,7 +293,8 @@ class Writer {
 
   std::string convert(const std::string& value, const Type& from, DType to, int indent) {
     if (from.dtype == to) return value;
-    return simple("stablehlo.convert", {value}, {mlir(from)}, {mlir(Type{to, from.shape})}, "", indent);
+    return simple("stablehlo.convert", {value}, {mlir(from)}, {mlir(Type{to, from.shape})}, "",
+                  indent);
   }
 
   // Products of 16-bit floats in float32; others as they are.

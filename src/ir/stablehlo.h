@@ -17,10 +17,10 @@ struct ProgramSpec {
   std::vector<std::optional<sharding::PartitionSpec>> arguments;  // empty: nothing is said
   std::vector<std::optional<sharding::PartitionSpec>> results;
   std::vector<int64_t> donated;  // a argument: the result that takes its memory, or -1; or empty
-  // bfloat16 and float16 products are printed as float32 ones of converted operands: on CPUs XLA has
-  // no fast 16-bit product (a bfloat16 head with a float32 result ran 30 times slower).
+  // bfloat16 and float16 products are printed as float32 ones of converted operands: on CPUs XLA
+  // has no fast 16-bit product (a bfloat16 head with a float32 result ran 30 times slower).
   bool widen_products = false;
-  bool locations = true;         // module path and source line of each op
+  bool locations = true;  // module path and source line of each op
 };
 
 // `graph` must come from optimise() (no remat, custom_vjp or name nodes).

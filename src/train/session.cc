@@ -56,8 +56,8 @@ Devices open_devices(const config::Config& config) {
   out.client = pjrt::Client::create(options);
   const int64_t count = out.client->is_cpu() ? options.device_count
                                              : static_cast<int64_t>(out.client->devices().size());
-  out.partitioner = std::make_shared<nnx::Partitioner>(
-      nnx::Partitioner{mesh_from(config, count), config.logical_axis_rules(), out.client->is_cpu()});
+  out.partitioner = std::make_shared<nnx::Partitioner>(nnx::Partitioner{
+      mesh_from(config, count), config.logical_axis_rules(), out.client->is_cpu()});
   const std::string& cache = config.text("jax_cache_dir");
   if (!cache.empty()) out.cache = std::make_unique<pjrt::CompileCache>(cache);
   return out;

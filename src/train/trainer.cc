@@ -137,11 +137,11 @@ class Trainer {
             config_.integer("num_vocab_tiling")};
   }
 
-  void check_fits(const MemoryNeed& need) const {
+  void check_fits(const MemoryNeed& need, const MemorySettings& settings) const {
     if (devices_.client->is_cpu()) {
-      check_fits_host(need, available_memory(), memory_settings());
+      check_fits_host(need, available_memory(), settings);
     } else if (const auto stats = devices_.client->memory_stats(0); stats && stats->limit) {
-      check_fits_device(need, *stats->limit, memory_settings());
+      check_fits_device(need, *stats->limit, settings);
     }
   }
 
@@ -156,7 +156,13 @@ class Trainer {
     need.parts = {{"parameters", parameter_bytes},
                   {"optimizer", shard_bytes(nnx::variables(*optimizer_), partitioner)},
                   {"gradients", parameter_bytes}};
-    check_fits(need);
+    // None of this shrinks with the batch or with what is kept of it: suggest nothing of the kind.
+    MemorySettings settings = memory_settings();
+    settings.remat_policy = "full";
+    settings.per_device_batch_size = 1;
+    settings.max_target_length = 1;
+    settings.num_vocab_tiling = 2;
+    check_fits(need, settings);
   }
 
   void open_metrics() {
@@ -192,7 +198,7 @@ class Trainer {
     need.parts = {{"arguments", m.arguments},
                   {"temporary", m.temporaries},
                   {"outputs", m.outputs - m.aliased}};
-    check_fits(need);
+    check_fits(need, memory_settings());
   }
 
   void dump(const std::string& text, pjrt::CompileOptions& options) const {
