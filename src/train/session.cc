@@ -84,13 +84,17 @@ void load_parameters(Gemma3Model& model, const WeightSource& source,
   }
 }
 
-void give_parameters(Gemma3Model& model, const config::Config& config, const Devices& devices) {
+std::unique_ptr<WeightSource> open_weights(const Gemma3Model& model, const config::Config& config) {
   const std::string& path = config.text("load_parameters_path");
-  if (!path.empty()) {
-    const auto source = WeightSource::open(path, model.options().dtype);
-    load_parameters(model, *source, devices.client);
-    return;
-  }
+  if (path.empty()) return nullptr;
+  auto source = WeightSource::open(path, model.options().dtype);
+  source->check(models::gemma3::weight_shapes(model.config()));  // before anything is compiled
+  return source;
+}
+
+void give_parameters(Gemma3Model& model, const WeightSource* source, const config::Config& config,
+                     const Devices& devices) {
+  if (source != nullptr) return load_parameters(model, *source, devices.client);
   nnx::initialize(
       model, devices.client, *devices.partitioner,
       static_cast<uint64_t>(config.integer("init_weights_seed")),

@@ -29,13 +29,17 @@ Devices open_devices(const config::Config& config);
 std::unique_ptr<models::gemma3::Gemma3Model> make_model(
     const config::Config& config, std::shared_ptr<const nnx::Partitioner> partitioner);
 
-// Reads every parameter from the source into sharded device arrays, one variable at a time, after
-// checking names and shapes. Throws kIo listing what doesn't fit.
+// Reads every parameter from the source into sharded device arrays, one variable at a time. Throws
+// kIo naming the tensor for a wrong shape; the source's check() finds all such faults at once.
 void load_parameters(models::gemma3::Gemma3Model& model, const models::gemma3::WeightSource& source,
                      const std::shared_ptr<const pjrt::Client>& client);
 
-// The weights by the configuration: load_parameters_path, or random ones by init_weights_seed.
-void give_parameters(models::gemma3::Gemma3Model& model, const config::Config& config,
-                     const Devices& devices);
+// load_parameters_path, opened and checked against the model; null: random weights are wanted.
+std::unique_ptr<models::gemma3::WeightSource> open_weights(const models::gemma3::Gemma3Model& model,
+                                                           const config::Config& config);
+
+// The weights of the source, or without one random weights by init_weights_seed.
+void give_parameters(models::gemma3::Gemma3Model& model, const models::gemma3::WeightSource* source,
+                     const config::Config& config, const Devices& devices);
 
 }  // namespace mt::train

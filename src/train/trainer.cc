@@ -83,6 +83,7 @@ class Trainer {
                                                   parse_dtype(config_.text("mu_dtype")));
     choose_batch();
     check_memory();
+    weights_ = open_weights(*model_, config_);
     data_ = std::make_unique<data::Batcher>(open_data(config_, rows_to_load_));
     open_metrics();
   }
@@ -211,7 +212,8 @@ class Trainer {
   }
 
   void make_state() {
-    give_parameters(*model_, config_, devices_);
+    give_parameters(*model_, weights_.get(), config_, devices_);
+    weights_ = nullptr;
     nnx::initialize(*optimizer_, devices_.client, *devices_.partitioner, 0,
                     nnx::default_logical_name, devices_.cache.get());
     for (nnx::Module* m :
@@ -370,6 +372,7 @@ class Trainer {
   Devices devices_;
   std::unique_ptr<Gemma3Model> model_;
   std::unique_ptr<nnx::Optimizer> optimizer_;
+  std::unique_ptr<models::gemma3::WeightSource> weights_;
   StepOptions options_;
   int64_t rows_to_load_ = 0;
   std::unique_ptr<data::Batcher> data_;
