@@ -37,5 +37,5 @@ exec build/maxtext train configs/base.yml \
   load_parameters_path=.deps/weights/gemma-3-270m-Q4_K_M.gguf \
   tokenizer_path=.deps/weights/tokenizer.gemma3 \
   dataset_type=text dataset_path="$text" \
-  ici_fsdp_parallelism=4 per_device_batch_size=1 max_target_length=512 \
-  steps=10 learning_rate=2e-5 warmup_steps_fraction=0.1 enable_checkpointing=false "$@"
+  ici_fsdp_parallelism=4 per_device_batch_size=1 max_target_length=128 \
+  steps=10 learning_rate=5e-5 warmup_steps_fraction=0.1 enable_checkpointing=false "$@"

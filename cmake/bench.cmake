@@ -1,0 +1,3 @@
+# Programs of bench/: built only when bench/ asks for them (bench/peak, bench/train_vs_maxtext).
+add_executable(matmul_peak EXCLUDE_FROM_ALL ${CMAKE_SOURCE_DIR}/bench/matmul_peak.cc)
+target_link_libraries(matmul_peak PRIVATE mt_pjrt)
