@@ -162,7 +162,8 @@ def find_peak(options):
 
 def main(arguments):
     options = parse(arguments)
-    programs = [runs.MaxText(options.maxtext_python), runs.Ours(options.ours.resolve(), options.set)]
+    ours = runs.Ours(options.ours.resolve(), options.set)
+    programs = [runs.MaxText(options.maxtext_python), ours]
     lines = [*machine.description(), "peer      MaxText 0.2.5, jax 0.12.0.1, attention=dot_product",
              f"runs      {options.rounds} x {options.steps} steps, in turns"
              + (f"; ours with {' '.join(options.set)}" if options.set else "")]
