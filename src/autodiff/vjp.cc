@@ -42,6 +42,7 @@ class Sweep {
   Sweep(Graph& graph, size_t first_node, const std::vector<Value>& wrt)
       : graph_(graph),
         first_(first_node),
+        end_(graph.nodes().size()),
         active_(active_values(graph, first_node, wrt)),
         cotangent_(graph.value_count()),
         stand_in_(graph.value_count(), -1) {
@@ -59,7 +60,7 @@ class Sweep {
 
   void run() {
     const std::string path = graph_.path;
-    for (size_t i = graph_.nodes().size(); i-- > first_;) step(i);
+    for (size_t i = end_; i-- > first_;) step(i);
     graph_.path = path;
   }
 
@@ -105,7 +106,7 @@ class Sweep {
   }
 
   Graph& graph_;
-  size_t first_;
+  size_t first_, end_;  // nodes of the backward pass, which grows while it is made, come after
   std::vector<bool> active_;
   std::vector<Value> cotangent_;
   std::vector<int32_t> stand_in_;  // the saved value that rules use in place of a recomputed one

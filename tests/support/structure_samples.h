@@ -109,6 +109,15 @@ inline std::vector<GradientSample> scan_samples() {
          })[1]};
        }},
       {OpKind::kScan,
+       "scan: one value is the carry and a y",
+       {{{2}}, {{3, 2}}},
+       [](SampleIn in) {
+         return ir::scan({in[0]}, {in[1]}, {.length = 3}, [](SampleIn s) {
+           const ir::Value next = ir::sin(s[0] * s[1]);
+           return SampleOut{next, next};
+         });
+       }},
+      {OpKind::kScan,
        "scan: no carry",
        {{{3, 2}}},
        [](SampleIn in) {
