@@ -33,7 +33,7 @@ void validate_training(const Config& config) {
   }
   const int64_t tiles = config.integer("num_vocab_tiling");
   const double tokens = config.number("per_device_batch_size") * config.number("max_target_length");
-  if (std::fmod(tokens, static_cast<double>(tiles)) != 0) {
+  if (tiles > 0 && std::fmod(tokens, static_cast<double>(tiles)) != 0) {
     throw fail(ErrorKind::kConfig,
                "num_vocab_tiling={} doesn't divide the {} tokens of a device's batch "
                "(per_device_batch_size={} * max_target_length={})",
