@@ -125,6 +125,10 @@ def table(configuration, theirs, ours, peak):
     warm = ours.warm_start() / theirs.warm_start()
     add("... of it beyond the step (s)", theirs.warm_start(), ours.warm_start(), "{:.2f}", warm,
         "<= 0.10x", warm <= 0.1)
+    cpu = ours.cold.steps[0].cpu / theirs.cold.steps[0].cpu
+    add("cold step 0, CPU seconds", theirs.cold.steps[0].cpu, ours.cold.steps[0].cpu, "{:.1f}", cpu)
+    cpu = ours.warm.steps[0].cpu / theirs.warm.steps[0].cpu
+    add("warm step 0, CPU seconds", theirs.warm.steps[0].cpu, ours.warm.steps[0].cpu, "{:.1f}", cpu)
     memory = ours.peak_mib() / theirs.peak_mib()
     add("peak memory, all runs (MiB)", theirs.peak_mib(), ours.peak_mib(), "{:.0f}", memory,
         "<= 1.00x", memory <= 1.0)
