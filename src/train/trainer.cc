@@ -327,9 +327,10 @@ class Trainer {
 
   // Waits for a step and logs it; by then the next one is on its way.
   void finish(Pending& pending, ProgressBar& bar, RunResult& result) {
-    const auto now = pending.done.get();
     const Tensor values = pending.results->front().to_host();
     const auto begin = std::max(pending.launched, last_done_);
+    // The watcher of the step before may have woken late: a step never takes no time or less.
+    const auto now = std::max(pending.done.get(), begin + std::chrono::microseconds(1));
     last_done_ = now;
     const auto at = [&](StepMetric m) { return static_cast<double>(values.data<float>()[m]); };
     StepMetrics m;
