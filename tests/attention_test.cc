@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <limits>
+#include <ostream>
+#include <string>
 
 #include "autodiff/vjp.h"
 #include "base/random.h"
@@ -42,6 +44,7 @@ Tensor packed_segments(int64_t length) {
 struct Heads {
   int64_t query, kv;
 };
+void PrintTo(const Heads& heads, std::ostream* out) { *out << heads.query << ":" << heads.kv; }
 
 struct Call {
   ir::Graph graph;
@@ -122,7 +125,11 @@ TEST_P(FlashEqualsPlain, SixtyFourPositions) {
   expect_equal(64, GetParam(), {4, 16}, DType::kF32, 1e-5);
 }
 INSTANTIATE_TEST_SUITE_P(Groups, FlashEqualsPlain,
-                         ::testing::Values(Heads{4, 1}, Heads{4, 2}, Heads{4, 4}));
+                         ::testing::Values(Heads{4, 1}, Heads{4, 2}, Heads{4, 4}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.query) + "Over" +
+                                  std::to_string(test.param.kv);
+                         });
 
 TEST(Flash, EqualsPlainInEightUnrolledBlocks) { expect_equal(64, {2, 1}, {8}, DType::kF32, 1e-5); }
 

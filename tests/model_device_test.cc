@@ -133,7 +133,11 @@ TEST_P(Padding, ChangesNoRealPosition) {
 }
 INSTANTIATE_TEST_SUITE_P(Attention, Padding,
                          ::testing::Values(layers::AttentionKind::kDotProduct,
-                                           layers::AttentionKind::kFlash));
+                                           layers::AttentionKind::kFlash),
+                         [](const auto& test) {
+                           const bool flash = test.param == layers::AttentionKind::kFlash;
+                           return std::string(flash ? "Flash" : "DotProduct");
+                         });
 
 TEST(Sharding, ParametersAndMomentsLieOnFourDevicesInQuarters) {
   Gemma3Config sizes = small_sizes(7);
