@@ -124,6 +124,14 @@ Value einsum(std::string_view formula, Value lhs, Value rhs, DType result, Site 
                 fmt::format("\"{}\" does not fit {} and {}", formula, to_string(lhs.type()),
                             to_string(rhs.type())));
   }
+  // The result's first letter that one input has alone decides which comes first, so that its rows
+  // need no transpose (the gradient of a weight: XLA:CPU would transpose the activations for it).
+  for (const char c : out) {
+    if (in(l, c) && in(r, c)) continue;
+    if (in(l, c)) break;
+    const std::string turned = fmt::format("{},{}->{}", r, l, out);
+    return einsum(turned, rhs, lhs, result, site);
+  }
   DotDims dims;
   std::string order;  // the letters of dot_general's result
   for (size_t i = 0; i < l.size(); ++i) {

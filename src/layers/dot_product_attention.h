@@ -23,12 +23,12 @@ ir::Value dot_product_attention(ir::Value q_blnh, ir::Value k_blkh, ir::Value v_
                                 const AttentionMask& mask);
 
 struct FlashOptions {
-  int64_t block_q =
-      512;  // queries a block (sa_block_q), cut to L; keys come in blocks of the same size
+  int64_t block_q = 512;  // queries a block, at most (sa_block_q)
 };
 
-// The same function; memory grows with L * block_q, key blocks that no query of a block sees are
-// skipped, and the backward pass computes scores again. Tags its result "context".
+// The same function, a block of queries at a time: memory grows with L * block_q (times the window,
+// where there is one longer than a block), what no query of a block sees is skipped, and the backward
+// pass computes scores again. Tags its result "context".
 ir::Value flash_attention(ir::Value q_blnh, ir::Value k_blkh, ir::Value v_blkh,
                           const AttentionMask& mask, const FlashOptions& options);
 

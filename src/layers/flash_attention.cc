@@ -1,6 +1,6 @@
-// Blockwise attention in plain StableHLO. Queries are cut into blocks; a block meets only the key
-// blocks that causality and the window let it see. Few blocks are unrolled, so that each has static
-// slices; many become a loop over query blocks with an inner loop over their key blocks.
+// Blockwise attention in plain StableHLO: a loop over query blocks, so that one block's scores exist at
+// a time. With a window, a block meets one span of keys, as long as block and window; without one, an
+// inner loop takes it over the key blocks that causality lets it see, with an online softmax.
 //
 // Backward, for one block (Dao et al. 2022, section 3): p = exp(s - lse), dv += p^T do,
 // ds = p * (do v^T - delta), dq = ds k, dk += ds^T q, with delta = rowsum(do * o).
@@ -16,17 +16,23 @@ using ir::Direction;
 using ir::Value;
 using Values = std::vector<Value>;
 
-constexpr int64_t kMaxUnrolled = 8;  // query blocks
-
 // Sizes of one call. Arrays inside: q, o [B, K, G, L, H]; k, v [B, K, L, H]; lse [B, K, G, L];
 // L is padded to whole blocks.
 struct Plan {
   int64_t block, blocks, window;
-  // First key block that query block i sees.
-  int64_t first_key_block(int64_t i) const {
-    return window == 0 ? 0 : std::max<int64_t>(0, (i * block - window + 1) / block);
-  }
+  // Keys that a query block's window touches, its own rows the last of them. The first `lead` of
+  // block 0 lie before the sequence: k and v are padded there.
+  int64_t span() const { return (block + window - 1 + 7) / 8 * 8; }
+  int64_t lead() const { return span() - block; }
 };
+
+// Short enough that little is computed which the mask hides: a block with a window meets
+// block + window keys where window would do, and half of a block on the diagonal is hidden.
+int64_t block_length(int64_t length, int64_t window, int64_t most) {
+  const int64_t fine =
+      window > 0 ? std::max<int64_t>(64, window / 4) : std::max<int64_t>(128, length / 8);
+  return std::min({most, (fine + 7) / 8 * 8, length});
+}
 
 Value rows(Value x, int64_t axis, int64_t from, int64_t to) {
   return ir::slice_axis(x, axis, from, to);
@@ -77,107 +83,105 @@ struct Inputs {
   Value q, k, v, segment;  // padded and transposed
 };
 
-// {context in v's dtype, lse} of one unrolled query block.
-Values forward_block(const Inputs& in, const Plan& plan, int64_t i) {
-  const int64_t from = i * plan.block, to = from + plan.block;
-  const int64_t lo = plan.first_key_block(i) * plan.block;
-  ir::Graph& g = *in.q.graph;
-  const Value s =
-      scores(rows(in.q, 3, from, to), rows(in.k, 2, lo, to), rows(in.segment, 1, from, to),
-             rows(in.segment, 1, lo, to), integer(g, from), integer(g, lo), plan.window);
+// What meets a block of queries: keys, values and their segments; where rows and keys lie.
+struct Meeting {
+  Value q, k, v, q_segment, k_segment, row0, col0;
+  Value masked_scores(int64_t window) const {
+    return scores(q, k, q_segment, k_segment, row0, col0, window);
+  }
+};
+
+// {context in v's dtype, lse} of a block that meets all its keys at once.
+Values forward_block(const Meeting& m, int64_t window) {
+  const Value s = m.masked_scores(window);
   const Value top = ir::reduce_max(s, {-1}, true);
   const Value p = ir::exp(s - top);
   const Value sum = ir::reduce_sum(p, {-1}, true);
-  const Value o = times_values(p, rows(in.v, 2, lo, to)) / sum;
-  return {ir::cast(o, in.v.dtype()), ir::squeeze(top + ir::log(sum), -1)};
-}
-
-Values forward_unrolled(const Inputs& in, const Plan& plan) {
-  Values contexts, lses;
-  for (int64_t i = 0; i < plan.blocks; ++i) {
-    const Values r = forward_block(in, plan, i);
-    contexts.push_back(r[0]);
-    lses.push_back(r[1]);
-  }
-  return {ir::concatenate(contexts, 3), ir::concatenate(lses, 3)};
+  const Value o = times_values(p, m.v) / sum;
+  return {ir::cast(o, m.v.dtype()), ir::squeeze(top + ir::log(sum), -1)};
 }
 
 struct BlockGradient {
   Value dq, dk, dv;  // float32
 };
 
-BlockGradient block_gradient(Value s, Value q, Value k, Value v, Value lse, Value d_out,
+BlockGradient block_gradient(const Meeting& m, int64_t window, Value lse, Value d_out,
                              Value delta) {
+  const Value s = m.masked_scores(window);
   const int64_t b = s.dim(0), kv = s.dim(1), g = s.dim(2), l = s.dim(3), n = s.dim(4);
   const Value p = ir::exp(s - ir::expand_dims(lse, -1));
   const Value flat = ir::reshape(d_out, {b, kv, g * l, d_out.dim(4)});
-  const Value dp = ir::reshape(ir::dot_general(flat, v, {{0, 1}, {0, 1}, {3}, {3}}, DType::kF32),
+  const Value dp = ir::reshape(ir::dot_general(flat, m.v, {{0, 1}, {0, 1}, {3}, {3}}, DType::kF32),
                                {b, kv, g, l, n});
   const Value ds = p * (dp - ir::expand_dims(delta, -1));
-  return {times_values(ds, k), transposed_times(ds, q), transposed_times(p, d_out)};
+  return {times_values(ds, m.k), transposed_times(ds, m.q), transposed_times(p, d_out)};
 }
 
 Value row_delta(Value d_out, Value out) {
   return ir::reduce_sum(ir::cast(d_out, DType::kF32) * ir::cast(out, DType::kF32), {-1});
 }
 
-// {dq, dk, dv} in float32.
-Values backward_unrolled(const Inputs& in, Value out, Value lse, Value d_out, const Plan& plan) {
-  ir::Graph& g = ir::graph_of({d_out, in.q});
-  Values dq;
-  std::vector<Value> dk(static_cast<size_t>(plan.blocks)), dv(static_cast<size_t>(plan.blocks));
-  for (int64_t i = 0; i < plan.blocks; ++i) {
-    const int64_t from = i * plan.block, to = from + plan.block;
-    const int64_t first = plan.first_key_block(i), lo = first * plan.block;
-    const Value q = rows(in.q, 3, from, to), k = rows(in.k, 2, lo, to), v = rows(in.v, 2, lo, to);
-    const Value s = scores(q, k, rows(in.segment, 1, from, to), rows(in.segment, 1, lo, to),
-                           integer(g, from), integer(g, lo), plan.window);
-    const Value d = rows(d_out, 3, from, to);
-    const BlockGradient r =
-        block_gradient(s, q, k, v, rows(lse, 3, from, to), d, row_delta(d, rows(out, 3, from, to)));
-    dq.push_back(r.dq);
-    for (int64_t j = first; j <= i; ++j) {
-      const int64_t at = (j - first) * plan.block;
-      const auto slot = static_cast<size_t>(j);
-      const Value more_k = rows(r.dk, 2, at, at + plan.block);
-      const Value more_v = rows(r.dv, 2, at, at + plan.block);
-      dk[slot] = dk[slot] ? dk[slot] + more_k : more_k;
-      dv[slot] = dv[slot] ? dv[slot] + more_v : more_v;
-    }
-  }
-  return {ir::concatenate(dq, 3), ir::concatenate(dk, 2), ir::concatenate(dv, 2)};
+// --- query blocks of an array, as the xs and ys of a scan
+
+// [..., L, ...] -> [..., blocks, block, ...]
+Value cut(Value x, int64_t axis, const Plan& plan) {
+  Shape shape = x.shape();
+  shape[static_cast<size_t>(axis)] = plan.block;
+  shape.insert(shape.begin() + axis, plan.blocks);
+  return ir::reshape(x, shape);
 }
 
-// --- loops, for long sequences
+Value uncut(Value x, int64_t axis) {
+  Shape shape = x.shape();
+  shape[static_cast<size_t>(axis)] *= shape[static_cast<size_t>(axis) + 1];
+  shape.erase(shape.begin() + axis + 1);
+  return ir::reshape(x, shape);
+}
 
-Value take_block(Value x, int64_t axis, Value index, int64_t block) {
+// `size` rows from row `start`, a s32 scalar.
+Value take_rows_at(Value x, int64_t axis, Value start, int64_t size) {
   Shape sizes = x.shape();
-  sizes[static_cast<size_t>(axis)] = block;
-  Values starts(static_cast<size_t>(x.rank()), integer(ir::graph_of({x, index}), 0));
-  starts[static_cast<size_t>(axis)] = index * static_cast<double>(block);
+  sizes[static_cast<size_t>(axis)] = size;
+  Values starts(static_cast<size_t>(x.rank()), integer(ir::graph_of({x, start}), 0));
+  starts[static_cast<size_t>(axis)] = start;
   return ir::dynamic_slice(x, starts, sizes);
 }
 
-Value put_block(Value x, Value update, int64_t axis, Value index, int64_t block) {
-  Values starts(static_cast<size_t>(x.rank()), integer(ir::graph_of({x, index}), 0));
-  starts[static_cast<size_t>(axis)] = index * static_cast<double>(block);
-  return ir::dynamic_update_slice(x, update, starts);
+Value add_rows_at(Value x, Value update, int64_t axis, Value start) {
+  Values starts(static_cast<size_t>(x.rank()), integer(ir::graph_of({x, start}), 0));
+  starts[static_cast<size_t>(axis)] = start;
+  const Value sum = take_rows_at(x, axis, start, update.dim(axis)) + update;
+  return ir::dynamic_update_slice(x, sum, starts);
 }
 
-Value first_key_block(Value i, const Plan& plan) {
-  ir::Graph& g = *i.graph;
-  if (plan.window == 0) return i * 0.0;
-  // floor((i * block - window + 1) / block), at least 0: the numerator is made positive first.
-  const double shift = static_cast<double>(plan.window);
-  const Value numerator =
-      ir::maximum(i * static_cast<double>(plan.block) - (shift - 1), integer(g, 0));
-  return numerator / static_cast<double>(plan.block);
+// The keys of a windowed block: a span that ends with the block's own rows.
+Meeting windowed(const Inputs& padded, const Plan& plan, Value i, Value q, Value q_segment) {
+  const Value start = i * static_cast<double>(plan.block);  // in k and v with their lead
+  return {q,
+          take_rows_at(padded.k, 2, start, plan.span()),
+          take_rows_at(padded.v, 2, start, plan.span()),
+          q_segment,
+          take_rows_at(padded.segment, 1, start, plan.span()),
+          start,
+          start - static_cast<double>(plan.lead())};
 }
 
-// Runs body over key blocks j in [first, i]; state[0] is j.
-Values over_key_blocks(Value i, const Plan& plan, Values state,
+// Key block j meets query block i.
+Meeting pair(const Inputs& in, const Plan& plan, Value i, Value j, Value q, Value q_segment) {
+  const Value col = j * static_cast<double>(plan.block);
+  return {q,
+          take_rows_at(in.k, 2, col, plan.block),
+          take_rows_at(in.v, 2, col, plan.block),
+          q_segment,
+          take_rows_at(in.segment, 1, col, plan.block),
+          i * static_cast<double>(plan.block),
+          col};
+}
+
+// Runs body for key blocks j = 0 .. i.
+Values over_key_blocks(Value i, Values state,
                        const std::function<Values(Value j, const Values&)>& body) {
-  state.insert(state.begin(), first_key_block(i, plan));
+  state.insert(state.begin(), i * 0.0);
   Values out = ir::while_loop(
       state, [&](const Values& s) -> Values { return {ir::compare(s[0], Direction::kLe, i)}; },
       [&](const Values& s) -> Values {
@@ -190,72 +194,98 @@ Values over_key_blocks(Value i, const Plan& plan, Values state,
 }
 
 // Online softmax over the key blocks of query block i: {context, lse}.
-Values forward_loop_block(const Inputs& in, const Plan& plan, Value i) {
-  const Value q = take_block(in.q, 3, i, plan.block);
-  const Value q_segment = take_block(in.segment, 1, i, plan.block);
+Values forward_over_keys(const Inputs& in, const Plan& plan, Value i, Value q, Value q_segment) {
   ir::Graph& g = *q.graph;
   const Shape column{q.dim(0), q.dim(1), q.dim(2), plan.block, 1};
   const Values end = over_key_blocks(
-      i, plan,
+      i,
       {ir::full(g, DType::kF32, q.shape(), 0), ir::full(g, DType::kF32, column, kMaskValue),
        ir::full(g, DType::kF32, column, 0)},
       [&](Value j, const Values& state) -> Values {
-        const Value s =
-            scores(q, take_block(in.k, 2, j, plan.block), q_segment,
-                   take_block(in.segment, 1, j, plan.block), i * static_cast<double>(plan.block),
-                   j * static_cast<double>(plan.block), plan.window);
+        const Meeting m = pair(in, plan, i, j, q, q_segment);
+        const Value s = m.masked_scores(0);
         const Value top = ir::maximum(state[1], ir::reduce_max(s, {-1}, true));
         const Value p = ir::exp(s - top), fade = ir::exp(state[1] - top);
-        const Value o = state[0] * fade + times_values(p, take_block(in.v, 2, j, plan.block));
-        return {o, top, state[2] * fade + ir::reduce_sum(p, {-1}, true)};
+        return {state[0] * fade + times_values(p, m.v), top,
+                state[2] * fade + ir::reduce_sum(p, {-1}, true)};
       });
   return {ir::cast(end[0] / end[2], in.v.dtype()), ir::squeeze(end[1] + ir::log(end[2]), -1)};
 }
 
-Values forward_loop(const Inputs& in, const Plan& plan) {
-  ir::Graph& g = *in.q.graph;
-  Shape lse_shape(in.q.shape().begin(), in.q.shape().end() - 1);
-  const Value indices = ir::iota(g, DType::kS32, {plan.blocks}, 0);
-  ir::ScanOptions options;
-  options.length = plan.blocks;
-  return ir::scan(
-      {ir::full(g, in.v.dtype(), in.q.shape(), 0), ir::full(g, DType::kF32, lse_shape, 0)},
-      {indices}, options, [&](const Values& s) -> Values {
-        const Values r = forward_loop_block(in, plan, s[2]);
-        return {put_block(s[0], r[0], 3, s[2], plan.block),
-                put_block(s[1], r[1], 3, s[2], plan.block)};
-      });
+// k, v and segments with the lead of the first block in front; nothing is of the lead's segment.
+Inputs with_lead(const Inputs& in, const Plan& plan) {
+  const auto lead = [&](Value x, int64_t axis, double filler) {
+    std::vector<int64_t> low(static_cast<size_t>(x.rank()), 0), high = low;
+    low[static_cast<size_t>(axis)] = plan.lead();
+    return ir::pad(x, filler, low, high);
+  };
+  return {in.q, lead(in.k, 2, 0), lead(in.v, 2, 0), lead(in.segment, 1, -2)};
 }
 
-Values backward_loop(const Inputs& in, Value out, Value lse, Value d_out, const Plan& plan) {
-  ir::Graph& g = ir::graph_of({d_out, in.q});
-  const auto zeros = [&](Value like) { return ir::full(g, DType::kF32, like.shape(), 0); };
+// {context, lse}
+Values forward(const Inputs& in, const Plan& plan) {
+  ir::Graph& g = *in.q.graph;
+  if (plan.blocks == 1) {
+    const Value zero = integer(g, 0);
+    return forward_block({in.q, in.k, in.v, in.segment, in.segment, zero, zero}, plan.window);
+  }
+  const Inputs keys = plan.window > 0 ? with_lead(in, plan) : in;
   ir::ScanOptions options;
   options.length = plan.blocks;
-  return ir::scan(
-      {zeros(in.q), zeros(in.k), zeros(in.v)}, {ir::iota(g, DType::kS32, {plan.blocks}, 0)},
+  options.x_axes = {0, 3, 1};
+  options.y_axes = {3, 3};
+  const Values r = ir::scan(
+      {}, {ir::iota(g, DType::kS32, {plan.blocks}, 0), cut(in.q, 3, plan), cut(in.segment, 1, plan)},
       options, [&](const Values& s) -> Values {
-        const Value i = s[3];
-        const Value q = take_block(in.q, 3, i, plan.block), d = take_block(d_out, 3, i, plan.block);
-        const Value segment = take_block(in.segment, 1, i, plan.block);
-        const Value lse_i = take_block(lse, 3, i, plan.block);
-        const Value delta = row_delta(d, take_block(out, 3, i, plan.block));
-        const Values end = over_key_blocks(
-            i, plan, {ir::full(*q.graph, DType::kF32, q.shape(), 0), s[1], s[2]},
-            [&](Value j, const Values& t) -> Values {
-              const Value k = take_block(in.k, 2, j, plan.block),
-                          v = take_block(in.v, 2, j, plan.block);
-              const Value sc = scores(q, k, segment, take_block(in.segment, 1, j, plan.block),
-                                      i * static_cast<double>(plan.block),
-                                      j * static_cast<double>(plan.block), plan.window);
-              const BlockGradient r = block_gradient(sc, q, k, v, lse_i, d, delta);
-              const auto more = [&](Value sum, Value piece) {
-                return put_block(sum, take_block(sum, 2, j, plan.block) + piece, 2, j, plan.block);
-              };
-              return {t[0] + r.dq, more(t[1], r.dk), more(t[2], r.dv)};
-            });
-        return {put_block(s[0], end[0], 3, i, plan.block), end[1], end[2]};
+        return plan.window > 0
+                   ? forward_block(windowed(keys, plan, s[0], s[1], s[2]), plan.window)
+                   : forward_over_keys(keys, plan, s[0], s[1], s[2]);
       });
+  return {uncut(r[0], 3), uncut(r[1], 3)};
+}
+
+// {dq, dk, dv} in float32.
+Values backward(const Inputs& in, Value out, Value lse, Value d_out, const Plan& plan) {
+  ir::Graph& g = ir::graph_of({d_out, in.q});
+  const Value delta = row_delta(d_out, out);
+  if (plan.blocks == 1) {
+    const Value zero = integer(g, 0);
+    const Meeting m{in.q, in.k, in.v, in.segment, in.segment, zero, zero};
+    const BlockGradient r = block_gradient(m, plan.window, lse, d_out, delta);
+    return {r.dq, r.dk, r.dv};
+  }
+  const Inputs keys = plan.window > 0 ? with_lead(in, plan) : in;
+  const Value no_gradient = ir::full(g, DType::kF32, keys.k.shape(), 0);
+  ir::ScanOptions options;
+  options.length = plan.blocks;
+  options.x_axes = {0, 3, 1, 3, 3, 3};
+  options.y_axes = {3};
+  const Values r = ir::scan(
+      {no_gradient, no_gradient},
+      {ir::iota(g, DType::kS32, {plan.blocks}, 0), cut(in.q, 3, plan), cut(in.segment, 1, plan),
+       cut(lse, 3, plan), cut(d_out, 3, plan), cut(delta, 3, plan)},
+      options, [&](const Values& s) -> Values {
+        const Value i = s[2], q = s[3], segment = s[4];
+        const auto gradient = [&](const Meeting& m) {
+          return block_gradient(m, plan.window, s[5], s[6], s[7]);
+        };
+        if (plan.window > 0) {
+          const Value start = i * static_cast<double>(plan.block);
+          const BlockGradient b = gradient(windowed(keys, plan, i, q, segment));
+          return {add_rows_at(s[0], b.dk, 2, start), add_rows_at(s[1], b.dv, 2, start), b.dq};
+        }
+        const Values end = over_key_blocks(
+            i, {s[0], s[1], ir::full(*q.graph, DType::kF32, q.shape(), 0)},
+            [&](Value j, const Values& t) -> Values {
+              const Value start = j * static_cast<double>(plan.block);
+              const BlockGradient b = gradient(pair(keys, plan, i, j, q, segment));
+              return {add_rows_at(t[0], b.dk, 2, start), add_rows_at(t[1], b.dv, 2, start),
+                      t[2] + b.dq};
+            });
+        return end;
+      });
+  const int64_t lead = keys.k.dim(2) - in.k.dim(2);
+  return {uncut(r[2], 3), rows(r[0], 2, lead, keys.k.dim(2)), rows(r[1], 2, lead, keys.k.dim(2))};
 }
 
 Value pad_rows(Value x, int64_t axis, int64_t to, double filler = 0) {
@@ -271,9 +301,10 @@ Value flash_attention(Value q_blnh, Value k_blkh, Value v_blkh, const AttentionM
   const int64_t b = q_blnh.dim(0), l = q_blnh.dim(1), n = q_blnh.dim(2), h = q_blnh.dim(3);
   const int64_t kv = k_blkh.dim(2), g = n / kv;
   MT_CHECK(options.block_q > 0);
-  const int64_t block = std::min(options.block_q, l), blocks = (l + block - 1) / block;
-  const Plan plan{block, blocks, mask.window};
-  const bool unrolled = blocks <= kMaxUnrolled;
+  const int64_t window = mask.window < l ? mask.window : 0;  // one that hides nothing is none
+  const int64_t block = block_length(l, window, options.block_q);
+  const int64_t blocks = (l + block - 1) / block;
+  const Plan plan{block, blocks, window};
 
   const Value q = pad_rows(ir::transpose(ir::reshape(q_blnh, {b, l, kv, g, h}), {0, 2, 3, 1, 4}), 3,
                            block * blocks);
@@ -285,14 +316,11 @@ Value flash_attention(Value q_blnh, Value k_blkh, Value v_blkh, const AttentionM
       "flash_attention", {q, k, v, segment},
       [&](const Values& in) {
         const Inputs inputs{in[0], in[1], in[2], in[3]};
-        Values out = unrolled ? forward_unrolled(inputs, plan) : forward_loop(inputs, plan);
-        return out;
+        return forward(inputs, plan);
       },
-      [plan, unrolled](const Values& in, const Values& out, const Values& cotangents) -> Values {
+      [plan](const Values& in, const Values& out, const Values& cotangents) -> Values {
         const Inputs inputs{in[0], in[1], in[2], in[3]};
-        const Value d_out = cotangents[0];
-        const Values d = unrolled ? backward_unrolled(inputs, out[0], out[1], d_out, plan)
-                                  : backward_loop(inputs, out[0], out[1], d_out, plan);
+        const Values d = backward(inputs, out[0], out[1], cotangents[0], plan);
         return {ir::cast(d[0], in[0].dtype()), ir::cast(d[1], in[1].dtype()),
                 ir::cast(d[2], in[2].dtype()), Value{}};
       });

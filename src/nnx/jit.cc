@@ -82,7 +82,7 @@ Lowered Traced::lower() const {
   ir::ProgramSpec spec;
   spec.name = name_;
   spec.mesh = partitioner_.mesh;
-  spec.widen_products = partitioner_.widen_products;
+  spec.narrow_products = partitioner_.narrow_products;
   for (const auto* list : {&variable_types_, &input_types_}) {
     for (const auto& type : *list) spec.arguments.emplace_back(type->spec);
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ir/ops.h"
+#include "ir/stablehlo.h"
 #include "sharding/rules.h"
 
 namespace mt::nnx {
@@ -12,7 +13,7 @@ namespace mt::nnx {
 struct Partitioner {
   sharding::Mesh mesh;
   std::vector<sharding::AxisRule> rules;
-  bool widen_products = false;  // ir::ProgramSpec's; set on CPU
+  ir::Products narrow_products = ir::Products::kAsTraced;  // as the platform needs them
 
   sharding::PartitionSpec spec(const std::vector<std::string>& axes) const {
     return sharding::resolve(rules, mesh, axes);

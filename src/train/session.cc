@@ -28,6 +28,14 @@ void put_layer(Tensor& out, const Tensor& layer, int64_t axis, int64_t index) {
   }
 }
 
+ir::Products narrow_products(const pjrt::Client& client) {
+  if (!client.is_cpu()) return ir::Products::kAsTraced;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bf16")) return ir::Products::kWideUnlessRows;
+#endif
+  return ir::Products::kWide;
+}
+
 Tensor read_variable(const Gemma3Model& model, const WeightSource& source, const std::string& path,
                      const nnx::Variable& v) {
   const auto name = [&](int64_t block) {
@@ -57,7 +65,7 @@ Devices open_devices(const config::Config& config) {
   const int64_t count = out.client->is_cpu() ? options.device_count
                                              : static_cast<int64_t>(out.client->devices().size());
   out.partitioner = std::make_shared<nnx::Partitioner>(nnx::Partitioner{
-      mesh_from(config, count), config.logical_axis_rules(), out.client->is_cpu()});
+      mesh_from(config, count), config.logical_axis_rules(), narrow_products(*out.client)});
   const std::string& cache = config.text("jax_cache_dir");
   if (!cache.empty()) out.cache = std::make_unique<pjrt::CompileCache>(cache);
   return out;

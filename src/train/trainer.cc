@@ -50,8 +50,9 @@ class Trainer {
   RunResult run() {
     announce();
     set_up();
-    compile();
+    std::future<void> compiling = compile();
     make_state();
+    compiling.get();
     report_program();
     if (config_.integer("steps") == 0) return {};
     return loop();
@@ -140,7 +141,7 @@ class Trainer {
 
   void check_fits(const MemoryNeed& need, const MemorySettings& settings) const {
     if (devices_.client->is_cpu()) {
-      check_fits_host(need, available_memory(), settings);
+      check_fits_host(need, available_at_start_, settings);
     } else if (const auto stats = devices_.client->memory_stats(0); stats && stats->limit) {
       check_fits_device(need, *stats->limit, settings);
     }
@@ -184,22 +185,25 @@ class Trainer {
     metrics_ = std::make_unique<MetricsLogger>(o);
   }
 
-  void compile() {
+  // Traces now and compiles in a thread of its own: first values are made meanwhile.
+  std::future<void> compile() {
     const auto traced = trace_train_step(*model_, *optimizer_, options_, &sown_);
-    const nnx::Lowered lowered = traced->lower();
+    nnx::Lowered lowered = traced->lower();
     pjrt::CompileOptions options;
     if (config_.flag("dump_hlo")) dump(lowered.text(), options);
-    program_ = std::make_unique<nnx::Compiled>(
-        lowered.compile(devices_.client, devices_.cache.get(), options));
-    const pjrt::ProgramMemory m = program_->executable().memory_stats();
-    memory_ = {m.outputs, m.temporaries, m.arguments, m.aliased, m.host_temporaries};
-    MemoryNeed need;
-    need.what = config_.text("model_name");
-    need.devices = devices_.partitioner->mesh.device_count();
-    need.parts = {{"arguments", m.arguments},
-                  {"temporary", m.temporaries},
-                  {"outputs", m.outputs - m.aliased}};
-    check_fits(need, memory_settings());
+    return std::async(std::launch::async, [this, lowered = std::move(lowered), options] {
+      program_ = std::make_unique<nnx::Compiled>(
+          lowered.compile(devices_.client, devices_.cache.get(), options));
+      const pjrt::ProgramMemory m = program_->executable().memory_stats();
+      memory_ = {m.outputs, m.temporaries, m.arguments, m.aliased, m.host_temporaries};
+      MemoryNeed need;
+      need.what = config_.text("model_name");
+      need.devices = devices_.partitioner->mesh.device_count();
+      need.parts = {{"arguments", m.arguments},
+                    {"temporary", m.temporaries},
+                    {"outputs", m.outputs - m.aliased}};
+      check_fits(need, memory_settings());
+    });
   }
 
   void dump(const std::string& text, pjrt::CompileOptions& options) const {
@@ -382,6 +386,7 @@ class Trainer {
   std::vector<std::string> sown_;
   std::unique_ptr<nnx::Compiled> program_;
   CompiledMemory memory_;
+  const int64_t available_at_start_ = available_memory();  // before this run takes any
   std::optional<std::vector<Tensor>> first_batch_;
   Clock::time_point last_done_{};
 };
