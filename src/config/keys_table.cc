@@ -116,8 +116,8 @@ constexpr Key kAttention[] = {
      "autoselected|dot_product|flash", "cudnn_flash_te|cudnn_flash_jax|paged"},
     {"attention_type", Type::kText, "global", "Gemma 3 sets it for each layer.", "layers", "global",
      "*"},
-    {"sa_block_q", Type::kInteger, "512", "Queries of a flash tile, at most.",
-     "layers", "", "", kAtLeastOne},
+    {"sa_block_q", Type::kInteger, "512", "Queries of a flash tile, at most.", "layers", "", "",
+     kAtLeastOne},
     {"sa_block_kv", Type::kInteger, "512", "Keys of a flash tile (clamped to the length).",
      "layers", "", "", kAtLeastOne},
 };

@@ -319,10 +319,10 @@ class Writer {
     if (spec_.narrow_products == Products::kWide || lhs.dtype != DType::kBF16) return true;
     const DotDims& d = std::get<DotDims>(node.attributes);
     const auto rank = [](const Type& t) { return static_cast<int64_t>(t.shape.size()); };
-    const bool rows = are_first(d.lhs_batch, 0) && are_first(d.rhs_batch, 0) &&
-                      are_last(d.lhs_contract, rank(lhs)) &&
-                      (are_last(d.rhs_contract, rank(rhs)) ||
-                       are_first(d.rhs_contract, d.rhs_batch.size()));
+    const bool rows =
+        are_first(d.lhs_batch, 0) && are_first(d.rhs_batch, 0) &&
+        are_last(d.lhs_contract, rank(lhs)) &&
+        (are_last(d.rhs_contract, rank(rhs)) || are_first(d.rhs_contract, d.rhs_batch.size()));
     return !rows;
   }
 

@@ -11,9 +11,9 @@
 
 namespace mt::ir {
 
-// How products of bfloat16 or float16 arrays are printed. XLA:CPU has a fast bfloat16 product only on
-// processors with AVX512-BF16, and there only for rows times columns: what else it is given may run
-// 30 times slower than the same product of operands converted to float32.
+// How products of bfloat16 or float16 arrays are printed. XLA:CPU has a fast bfloat16 product only
+// on processors with AVX512-BF16, and there only for rows times columns: what else it is given may
+// run 30 times slower than the same product of operands converted to float32.
 enum class Products {
   kAsTraced,
   kWide,           // all as float32 products of converted operands

@@ -27,8 +27,8 @@ struct FlashOptions {
 };
 
 // The same function, a block of queries at a time: memory grows with L * block_q (times the window,
-// where there is one longer than a block), what no query of a block sees is skipped, and the backward
-// pass computes scores again. Tags its result "context".
+// where there is one longer than a block), what no query of a block sees is skipped, and the
+// backward pass computes scores again. Tags its result "context".
 ir::Value flash_attention(ir::Value q_blnh, ir::Value k_blkh, ir::Value v_blkh,
                           const AttentionMask& mask, const FlashOptions& options);
 

@@ -110,7 +110,8 @@ Hash128 CompileCache::key(const Client& client, std::string_view program,
     rest += processor_features();
     rest += std::to_string(std::thread::hardware_concurrency());
   }
-  return hash128(rest, hash128(serialize(options), hash128(program)));
+  const CompileOptions used = client.is_cpu() ? with_cpu_defaults(options) : options;
+  return hash128(rest, hash128(serialize(used), hash128(program)));
 }
 
 std::string CompileCache::path(const Hash128& key) const {

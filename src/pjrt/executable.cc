@@ -26,27 +26,20 @@ PJRT_LoadedExecutable* compile_with(const Client& client, std::string_view progr
   return args.executable;
 }
 
-// XLA's CPU collectives end the process when a device waits 40 s for its peers. With more devices
-// than cores, and big programs, one may well be that much behind.
-constexpr const char* kCollectiveTimeout = "xla_cpu_collective_call_terminate_timeout_seconds";
-
-CompileOptions with_defaults(const Client& client, CompileOptions options) {
-  if (client.is_cpu() && options.num_partitions > 1) {
-    options.xla.emplace(kCollectiveTimeout, int64_t{1800});
-  }
-  return options;
-}
-
 PJRT_LoadedExecutable* compile_program(const Client& client, std::string_view program,
                                        const CompileOptions& given) {
-  const CompileOptions options = with_defaults(client, given);
+  const CompileOptions options = client.is_cpu() ? with_cpu_defaults(given) : given;
   try {
     return compile_with(client, program, serialize(options));
   } catch (const Error& error) {
-    // A plugin of another age may not know our default; what the user asked for stands.
-    const bool ours = std::string_view(error.what()).find(kCollectiveTimeout) != std::string::npos;
-    if (!ours || options.xla.size() == given.xla.size()) throw;
-    return compile_with(client, program, serialize(given));
+    // A plugin of another age may not know a default of ours; what the user asked for stands.
+    const std::string_view text = error.what();
+    for (const auto& [name, value] : options.xla) {
+      if (given.xla.count(name) == 0 && text.find(name) != std::string_view::npos) {
+        return compile_with(client, program, serialize(given));
+      }
+    }
+    throw;
   }
 }
 

@@ -17,6 +17,9 @@ struct CompileOptions {
   std::map<std::string, XlaOptionValue> xla;
 };
 
+// With what this program asks of XLA:CPU unless the caller says otherwise.
+CompileOptions with_cpu_defaults(CompileOptions options);
+
 std::string serialize(const CompileOptions& options);  // protobuf bytes, the same for equal options
 
 }  // namespace mt::pjrt
