@@ -388,6 +388,45 @@ TEST(Rules, TheShippedOnesSplitParametersAsMaxText) {
       "P(fsdp, -, tensor)");
 }
 
+// A name's second and later rules, where another dimension has taken a mesh axis of the first.
+TEST(Rules, TheShippedOnesFallBackInMaxTextsOrder) {
+  const Config config =
+      load({"ici_fsdp_parallelism=2", "ici_fsdp_transpose_parallelism=2",
+            "ici_sequence_parallelism=2", "ici_context_parallelism=2", "ici_tensor_parallelism=2",
+            "ici_tensor_transpose_parallelism=2", "ici_tensor_sequence_parallelism=2"});
+  const sharding::Mesh mesh = sharding::build_mesh(config.parallelism(), 128);
+  const auto spec = [&](const std::vector<std::string>& names) {
+    return to_string(sharding::resolve(config.logical_axis_rules(), mesh, names));
+  };
+  EXPECT_EQ(spec({"embed"}), "P((fsdp, fsdp_transpose, sequence, tensor_transpose, context))");
+  EXPECT_EQ(
+      spec({"embed", "mlp"}),
+      "P((fsdp, sequence, tensor_transpose, context), (fsdp_transpose, tensor, tensor_sequence))");
+  EXPECT_EQ(
+      spec({"embed", "vocab"}),
+      "P((fsdp, fsdp_transpose, sequence, context), (tensor, tensor_transpose, tensor_sequence))");
+  EXPECT_EQ(spec({"activation_vocab"}), "P((tensor, tensor_transpose, sequence, tensor_sequence))");
+  EXPECT_EQ(spec({"activation_length_no_exp", "activation_vocab"}),
+            "P((sequence, context), (tensor, tensor_transpose))");
+  EXPECT_EQ(spec({"activation_length_no_exp", "activation_embed", "activation_vocab"}),
+            "P((sequence, context), (tensor, tensor_transpose), tensor_sequence)");
+  EXPECT_EQ(spec({"activation_mlp", "activation_vocab"}),
+            "P((tensor, tensor_transpose, tensor_sequence), (sequence, context))");
+  EXPECT_EQ(spec({"activation_mlp", "activation_norm_length", "activation_vocab"}),
+            "P(-, (tensor_sequence, context, sequence), (tensor, tensor_transpose))");
+  EXPECT_EQ(spec({"activation_heads", "activation_length", "activation_kv_length"}),
+            "P((tensor, tensor_transpose, sequence, tensor_sequence), context, -)");
+  EXPECT_EQ(spec({"activation_heads", "activation_length_no_exp"}),
+            "P((tensor, tensor_transpose, sequence, tensor_sequence), context)");
+  // The last one only helps meshes and arrays that Gemma doesn't have.
+  std::vector<sharding::AxisRule> embed;
+  for (const auto& rule : config.logical_axis_rules()) {
+    if (rule.logical == "embed") embed.push_back(rule);
+  }
+  ASSERT_EQ(embed.size(), 4U);
+  EXPECT_EQ(embed[3], (sharding::AxisRule{"embed", {"fsdp", "sequence", "context", "expert"}}));
+}
+
 TEST(Rules, SequenceParallelLogitsFallBack) {
   const Config config =
       load({"ici_fsdp_parallelism=1", "ici_sequence_parallelism=2", "ici_tensor_parallelism=2"});
