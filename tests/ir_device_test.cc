@@ -41,6 +41,11 @@ Floats floats(const Floats& x, const std::function<Value(Value)>& fn) {
   return values_of<float>(compute({input}, [&](const Values& in) { return fn(in[0]); }));
 }
 
+// An op by its name.
+Floats floats(const Floats& x, Value (*op)(Value, Site)) {
+  return floats(x, [op](Value v) { return op(v, Site{}); });
+}
+
 Ints ints(const Ints& x, const Ints& y, const std::function<Value(Value, Value)>& fn) {
   const auto n = static_cast<int64_t>(x.size());
   return values_of<int32_t>(
@@ -62,7 +67,7 @@ TEST(IrDevice, ElementwiseValues) {
       floats({7, -7}, [](Value v) { return remainder(v, full(*v.graph, DType::kF32, {}, 3)); }),
       (Floats{1, -1}));
   EXPECT_EQ(floats({1, 2}, [](Value v) { return 1.0 - v / 2.0; }), (Floats{0.5F, 0}));
-  const auto near = [](const std::function<Value(Value)>& fn, double (*reference)(double)) {
+  const auto near = [](const auto& fn, double (*reference)(double)) {
     const Floats at{0.25F, 0.75F, 1.5F};
     const Floats found = floats(at, fn);
     for (size_t i = 0; i < at.size(); ++i) {

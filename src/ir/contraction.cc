@@ -164,20 +164,21 @@ Value mean(Value x, std::vector<int64_t> axes, bool keep, Site site) {
   const Value sum = reduce_sum(x, axes, keep, site);  // checks the axes
   int64_t count = 1;
   for (const int64_t a : axes) count *= x.dim(a);
-  return sum * (1.0 / static_cast<double>(count));
+  return Located(sum, site) * (1.0 / static_cast<double>(count));
 }
 
-Value sum_all(Value x) {
+Value sum_all(Value x, Site site) {
   std::vector<int64_t> axes;
   for (int64_t i = 0; i < x.rank(); ++i) axes.push_back(i);
-  return reduce_sum(x, axes);
+  return reduce_sum(x, axes, false, site);
 }
 
 Value argmax(Value x, int64_t axis, Site site) {
   const int64_t at = axis < 0 ? axis + x.rank() : axis;
   const Value best = reduce_max(x, {at}, true, site);
-  const Value index = iota(*best.graph, DType::kS32, x.shape(), at);
-  const Value none = full(*best.graph, DType::kS32, x.shape(), static_cast<double>(x.dim(at)));
+  const Value index = iota(*best.graph, DType::kS32, x.shape(), at, site);
+  const auto size = static_cast<double>(x.dim(at));
+  const Value none = full(*best.graph, DType::kS32, x.shape(), size, site);
   return reduce_min(select(compare(x, Direction::kEq, best, site), index, none, site), {at}, false,
                     site);
 }

@@ -59,12 +59,12 @@ void check_carry(OpKind kind, const Graph& graph, const Graph& region,
 
 }  // namespace
 
-Value checkpoint_name(Value x, std::string tag) {
-  return x.graph->add(OpKind::kName, {x}, Label{std::move(tag)}, {x.type()})[0];
+Value checkpoint_name(Value x, std::string tag, Site site) {
+  return x.graph->add(OpKind::kName, {x}, Label{std::move(tag)}, {x.type()}, {}, site)[0];
 }
 
-std::vector<Value> barrier(const std::vector<Value>& values) {
-  return graph_of(values).add(OpKind::kBarrier, values, {}, types_of(values));
+std::vector<Value> barrier(const std::vector<Value>& values, Site site) {
+  return graph_of(values).add(OpKind::kBarrier, values, {}, types_of(values), {}, site);
 }
 
 Value sharding_constraint(Value x, const sharding::PartitionSpec& spec, Site site) {

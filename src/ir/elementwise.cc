@@ -9,15 +9,15 @@
 namespace mt::ir {
 namespace {
 
-Value unary(OpKind kind, Value x, DType result) {
-  return graph_of({x}).add(kind, {x}, {}, {{result, x.shape()}})[0];
+Value unary(OpKind kind, Value x, DType result, Site site) {
+  return graph_of({x}).add(kind, {x}, {}, {{result, x.shape()}}, {}, site)[0];
 }
 
-Value float_unary(OpKind kind, Value x) {
+Value float_unary(OpKind kind, Value x, Site site) {
   if (!is_float(x.dtype())) {
-    shape_error(kind, x.graph, {}, fmt::format("needs a float, found {}", to_string(x.type())));
+    shape_error(kind, x.graph, site, fmt::format("needs a float, found {}", to_string(x.type())));
   }
-  return unary(kind, x, x.dtype());
+  return unary(kind, x, x.dtype(), site);
 }
 
 // numpy: trailing dimensions align; each pair is equal or one of them is 1.
@@ -51,55 +51,58 @@ Value binary(OpKind kind, Value a, Value b, Site site, Attributes attributes = {
   return graph.add(kind, {a, b}, std::move(attributes), {{result, shape}}, {}, site)[0];
 }
 
-Value scalar_like(Value x, double value) { return full(*x.graph, x.dtype(), {}, value); }
+Value scalar_like(Value x, double value, Site site) {
+  return full(*x.graph, x.dtype(), {}, value, site);
+}
 
 }  // namespace
 
-Value constant(Graph& graph, const Tensor& tensor) {
-  return graph.add(OpKind::kConstant, {}, Literal{tensor}, {{tensor.dtype(), tensor.shape()}})[0];
+Value constant(Graph& graph, const Tensor& tensor, Site site) {
+  return graph.add(OpKind::kConstant, {}, Literal{tensor}, {{tensor.dtype(), tensor.shape()}}, {},
+                   site)[0];
 }
 
-Value full(Graph& graph, DType dtype, const Shape& shape, double value) {
-  const Value scalar = graph.add(OpKind::kConstant, {}, Splat{value}, {{dtype, {}}})[0];
-  return broadcast_to(scalar, shape);
+Value full(Graph& graph, DType dtype, const Shape& shape, double value, Site site) {
+  const Value scalar = graph.add(OpKind::kConstant, {}, Splat{value}, {{dtype, {}}}, {}, site)[0];
+  return broadcast_to(scalar, shape, site);
 }
 
-Value zeros_like(Value x) { return full(*x.graph, x.dtype(), x.shape(), 0); }
+Value zeros_like(Value x, Site site) { return full(*x.graph, x.dtype(), x.shape(), 0, site); }
 
-Value iota(Graph& graph, DType dtype, const Shape& shape, int64_t axis) {
+Value iota(Graph& graph, DType dtype, const Shape& shape, int64_t axis, Site site) {
   if (axis < 0 || axis >= static_cast<int64_t>(shape.size())) {
-    shape_error(OpKind::kIota, &graph, {},
+    shape_error(OpKind::kIota, &graph, site,
                 fmt::format("axis {} is outside shape {}", axis, mt::to_string(shape)));
   }
-  return graph.add(OpKind::kIota, {}, Axes{{axis}}, {{dtype, shape}})[0];
+  return graph.add(OpKind::kIota, {}, Axes{{axis}}, {{dtype, shape}}, {}, site)[0];
 }
 
-Value negate(Value x) { return unary(OpKind::kNegate, x, x.dtype()); }
-Value exp(Value x) { return float_unary(OpKind::kExp, x); }
-Value log(Value x) { return float_unary(OpKind::kLog, x); }
-Value log1p(Value x) { return float_unary(OpKind::kLog1p, x); }
-Value tanh(Value x) { return float_unary(OpKind::kTanh, x); }
-Value rsqrt(Value x) { return float_unary(OpKind::kRsqrt, x); }
-Value sqrt(Value x) { return float_unary(OpKind::kSqrt, x); }
-Value sin(Value x) { return float_unary(OpKind::kSine, x); }
-Value cos(Value x) { return float_unary(OpKind::kCosine, x); }
-Value abs(Value x) { return unary(OpKind::kAbs, x, x.dtype()); }
-Value sign(Value x) { return unary(OpKind::kSign, x, x.dtype()); }
-Value floor(Value x) { return float_unary(OpKind::kFloor, x); }
-Value logical_not(Value x) { return unary(OpKind::kNot, x, x.dtype()); }
-Value is_finite(Value x) { return unary(OpKind::kIsFinite, x, DType::kPred); }
-Value square(Value x) { return x * x; }
+Value negate(Value x, Site site) { return unary(OpKind::kNegate, x, x.dtype(), site); }
+Value exp(Value x, Site site) { return float_unary(OpKind::kExp, x, site); }
+Value log(Value x, Site site) { return float_unary(OpKind::kLog, x, site); }
+Value log1p(Value x, Site site) { return float_unary(OpKind::kLog1p, x, site); }
+Value tanh(Value x, Site site) { return float_unary(OpKind::kTanh, x, site); }
+Value rsqrt(Value x, Site site) { return float_unary(OpKind::kRsqrt, x, site); }
+Value sqrt(Value x, Site site) { return float_unary(OpKind::kSqrt, x, site); }
+Value sin(Value x, Site site) { return float_unary(OpKind::kSine, x, site); }
+Value cos(Value x, Site site) { return float_unary(OpKind::kCosine, x, site); }
+Value abs(Value x, Site site) { return unary(OpKind::kAbs, x, x.dtype(), site); }
+Value sign(Value x, Site site) { return unary(OpKind::kSign, x, x.dtype(), site); }
+Value floor(Value x, Site site) { return float_unary(OpKind::kFloor, x, site); }
+Value logical_not(Value x, Site site) { return unary(OpKind::kNot, x, x.dtype(), site); }
+Value is_finite(Value x, Site site) { return unary(OpKind::kIsFinite, x, DType::kPred, site); }
+Value square(Value x, Site site) { return multiply(x, x, site); }
 
-Value cast(Value x, DType dtype) {
-  return x.dtype() == dtype ? x : unary(OpKind::kConvert, x, dtype);
+Value cast(Value x, DType dtype, Site site) {
+  return x.dtype() == dtype ? x : unary(OpKind::kConvert, x, dtype, site);
 }
 
-Value bitcast(Value x, DType dtype) {
+Value bitcast(Value x, DType dtype, Site site) {
   if (byte_size(x.dtype()) != byte_size(dtype)) {
-    shape_error(OpKind::kBitcast, x.graph, {},
+    shape_error(OpKind::kBitcast, x.graph, site,
                 fmt::format("widths differ: {} to {}", to_string(x.type()), mlir_name(dtype)));
   }
-  return unary(OpKind::kBitcast, x, dtype);
+  return unary(OpKind::kBitcast, x, dtype, site);
 }
 
 Value add(Value a, Value b, Site site) { return binary(OpKind::kAdd, a, b, site); }
@@ -138,13 +141,25 @@ Value select(Value condition, Value on_true, Value on_false, Site site) {
                    {}, {{on_true.dtype(), shape}}, {}, site)[0];
 }
 
-Value operator+(Value a, double b) { return a + scalar_like(a, b); }
-Value operator-(Value a, double b) { return a - scalar_like(a, b); }
-Value operator*(Value a, double b) { return a * scalar_like(a, b); }
-Value operator/(Value a, double b) { return a / scalar_like(a, b); }
-Value operator+(double a, Value b) { return scalar_like(b, a) + b; }
-Value operator-(double a, Value b) { return scalar_like(b, a) - b; }
-Value operator*(double a, Value b) { return scalar_like(b, a) * b; }
-Value operator/(double a, Value b) { return scalar_like(b, a) / b; }
+Value operator+(Located a, double b) { return add(a.value, scalar_like(a.value, b, a.at), a.at); }
+Value operator-(Located a, double b) {
+  return subtract(a.value, scalar_like(a.value, b, a.at), a.at);
+}
+Value operator*(Located a, double b) {
+  return multiply(a.value, scalar_like(a.value, b, a.at), a.at);
+}
+Value operator/(Located a, double b) {
+  return divide(a.value, scalar_like(a.value, b, a.at), a.at);
+}
+Value operator+(double a, Located b) { return add(scalar_like(b.value, a, b.at), b.value, b.at); }
+Value operator-(double a, Located b) {
+  return subtract(scalar_like(b.value, a, b.at), b.value, b.at);
+}
+Value operator*(double a, Located b) {
+  return multiply(scalar_like(b.value, a, b.at), b.value, b.at);
+}
+Value operator/(double a, Located b) {
+  return divide(scalar_like(b.value, a, b.at), b.value, b.at);
+}
 
 }  // namespace mt::ir

@@ -14,28 +14,29 @@ namespace mt::ir {
 #define MT_SITE Site site = {__builtin_FILE(), __builtin_LINE()}
 
 // --- leaves
-Value constant(Graph& graph, const Tensor& tensor);
-Value full(Graph& graph, DType dtype, const Shape& shape, double value);
-Value zeros_like(Value x);
-Value iota(Graph& graph, DType dtype, const Shape& shape, int64_t axis);  // counts along axis
+Value constant(Graph& graph, const Tensor& tensor, MT_SITE);
+Value full(Graph& graph, DType dtype, const Shape& shape, double value, MT_SITE);
+Value zeros_like(Value x, MT_SITE);
+// Counts along axis.
+Value iota(Graph& graph, DType dtype, const Shape& shape, int64_t axis, MT_SITE);
 
 // --- elementwise
-Value negate(Value x);
-Value exp(Value x);
-Value log(Value x);
-Value log1p(Value x);
-Value tanh(Value x);
-Value rsqrt(Value x);
-Value sqrt(Value x);
-Value sin(Value x);
-Value cos(Value x);
-Value abs(Value x);
-Value sign(Value x);
-Value floor(Value x);
-Value logical_not(Value x);
-Value is_finite(Value x);             // pred
-Value cast(Value x, DType dtype);     // no node if the dtype is the same
-Value bitcast(Value x, DType dtype);  // same width
+Value negate(Value x, MT_SITE);
+Value exp(Value x, MT_SITE);
+Value log(Value x, MT_SITE);
+Value log1p(Value x, MT_SITE);
+Value tanh(Value x, MT_SITE);
+Value rsqrt(Value x, MT_SITE);
+Value sqrt(Value x, MT_SITE);
+Value sin(Value x, MT_SITE);
+Value cos(Value x, MT_SITE);
+Value abs(Value x, MT_SITE);
+Value sign(Value x, MT_SITE);
+Value floor(Value x, MT_SITE);
+Value logical_not(Value x, MT_SITE);
+Value is_finite(Value x, MT_SITE);             // pred
+Value cast(Value x, DType dtype, MT_SITE);     // no node if the dtype is the same
+Value bitcast(Value x, DType dtype, MT_SITE);  // same width
 Value add(Value a, Value b, MT_SITE);
 Value subtract(Value a, Value b, MT_SITE);
 Value multiply(Value a, Value b, MT_SITE);
@@ -51,21 +52,27 @@ Value shift_left(Value a, Value b, MT_SITE);
 Value shift_right_logical(Value a, Value b, MT_SITE);
 Value compare(Value a, Direction direction, Value b, MT_SITE);  // pred
 Value select(Value condition, Value on_true, Value on_false, MT_SITE);
-Value square(Value x);
+Value square(Value x, MT_SITE);
 
-inline Value operator+(Value a, Value b) { return add(a, b, {}); }
-inline Value operator-(Value a, Value b) { return subtract(a, b, {}); }
-inline Value operator*(Value a, Value b) { return multiply(a, b, {}); }
-inline Value operator/(Value a, Value b) { return divide(a, b, {}); }
-inline Value operator-(Value a) { return negate(a); }
-Value operator+(Value a, double b);  // the number takes the value's dtype
-Value operator-(Value a, double b);
-Value operator*(Value a, double b);
-Value operator/(Value a, double b);
-Value operator+(double a, Value b);
-Value operator-(double a, Value b);
-Value operator*(double a, Value b);
-Value operator/(double a, Value b);
+// An operator's first operand: converting to it at the call remembers the caller's line.
+struct Located {
+  Located(Value v, MT_SITE) : value(v), at(site) {}  // NOLINT: implicit on purpose
+  Value value;
+  Site at;
+};
+inline Value operator+(Located a, Value b) { return add(a.value, b, a.at); }
+inline Value operator-(Located a, Value b) { return subtract(a.value, b, a.at); }
+inline Value operator*(Located a, Value b) { return multiply(a.value, b, a.at); }
+inline Value operator/(Located a, Value b) { return divide(a.value, b, a.at); }
+inline Value operator-(Located a) { return negate(a.value, a.at); }
+Value operator+(Located a, double b);  // the number takes the value's dtype
+Value operator-(Located a, double b);
+Value operator*(Located a, double b);
+Value operator/(Located a, double b);
+Value operator+(double a, Located b);
+Value operator-(double a, Located b);
+Value operator*(double a, Located b);
+Value operator/(double a, Located b);
 
 // --- shape
 // Operand axis i becomes result axis map[i]; a size-1 operand axis may widen.
@@ -99,12 +106,13 @@ Value reduce_sum(Value x, std::vector<int64_t> axes, bool keep = false, MT_SITE)
 Value reduce_max(Value x, std::vector<int64_t> axes, bool keep = false, MT_SITE);
 Value reduce_min(Value x, std::vector<int64_t> axes, bool keep = false, MT_SITE);
 Value mean(Value x, std::vector<int64_t> axes, bool keep = false, MT_SITE);
-Value sum_all(Value x);                        // scalar
+Value sum_all(Value x, MT_SITE);               // scalar
 Value argmax(Value x, int64_t axis, MT_SITE);  // s32; the first of equals
 
 // --- structure
-Value checkpoint_name(Value x, std::string tag);  // a tag that remat policies refer to
-std::vector<Value> barrier(const std::vector<Value>& values);
+// A tag that remat policies refer to.
+Value checkpoint_name(Value x, std::string tag, MT_SITE);
+std::vector<Value> barrier(const std::vector<Value>& values, MT_SITE);
 Value sharding_constraint(Value x, const sharding::PartitionSpec& spec, MT_SITE);
 std::vector<Value> custom_call(Graph& graph, CustomCallInfo info,
                                const std::vector<Value>& operands, std::vector<Type> results,

@@ -43,6 +43,11 @@ std::string at(const std::string& message) {
   return message + " (in decoder/mlp, src/layers/a.cc:12)";
 }
 
+// As at(), of a call in this file.
+std::string on(int line, const std::string& message) {
+  return message + " (in decoder/mlp, src/ir/ops_test.cc:" + std::to_string(line) + ")";
+}
+
 TEST(Ops, GoodElementwiseCalls) {
   expect({
       {"broadcast", "f32[2, 4, 3]",
@@ -74,22 +79,42 @@ TEST(Ops, BadElementwiseCalls) {
        [](Graph& g) {
          return multiply(f32(g, {2, 3}), f32(g, {2}), kHere);
        }},
-      {"operators know the module", "[subtract] dtypes differ: f32[2] and i32[] (in decoder/mlp)",
+      {"operators know the module and the line",
+       on(__LINE__ + 1, "[subtract] dtypes differ: f32[2] and i32[]"),
        [](Graph& g) { return f32(g, {2}) - s32(g); }},
-      {"a float op on integers", "[tanh] needs a float, found i32[2] (in decoder/mlp)",
+      {"an operator in the middle of a formula",
+       on(__LINE__ + 1, "[multiply] dtypes differ: f32[2] and i32[]"),
+       [](Graph& g) { return 1.0 + f32(g, {2}) * s32(g) / 2.0; }},
+      {"a float op on integers", on(__LINE__ + 1, "[tanh] needs a float, found i32[2]"),
        [](Graph& g) { return tanh(s32(g, {2})); }},
       {"select on numbers",
        at("[select] needs a bool and two of one dtype, found f32[], f32[], f32[]"),
        [](Graph& g) { return select(f32(g, {}), f32(g, {}), f32(g, {}), kHere); }},
       {"bitcast of another width",
-       "[bitcast_convert] widths differ: f32[2] to bf16 (in decoder/mlp)",
+       on(__LINE__ + 1, "[bitcast_convert] widths differ: f32[2] to bf16"),
        [](Graph& g) { return bitcast(f32(g, {2}), DType::kBF16); }},
-      {"iota", "[iota] axis 1 is outside shape [3]",
+      {"iota", on(__LINE__ + 1, "[iota] axis 1 is outside shape [3]"),
+       [](Graph& g) { return iota(g, DType::kS32, {3}, 1); }},
+      {"no module", "[iota] axis 1 is outside shape [3] (in src/layers/a.cc:12)",
        [](Graph& g) {
          g.path.clear();
-         return iota(g, DType::kS32, {3}, 1);
+         return iota(g, DType::kS32, {3}, 1, kHere);
        }},
   });
+}
+
+// What a gradient's error and the locations in a program's text go by.
+TEST(Ops, EveryNodeKnowsItsLine) {
+  Graph g;
+  const Value a = f32(g, {2}), b = f32(g, {2});
+  const auto first = static_cast<int32_t>(g.nodes().size());
+  const int line = __LINE__ + 1;
+  square(-(1.0 - sin(a) * b / 2.0) + zeros_like(mean(a, {0}) + sum_all(b)));
+  ASSERT_GT(static_cast<int32_t>(g.nodes().size()), first + 10);
+  for (size_t i = static_cast<size_t>(first); i < g.nodes().size(); ++i) {
+    EXPECT_EQ(g.nodes()[i].site.line, line) << name(g.nodes()[i].kind);
+    EXPECT_TRUE(std::string(g.nodes()[i].site.file).ends_with("src/ir/ops_test.cc"));
+  }
 }
 
 TEST(Ops, GoodShapeCalls) {

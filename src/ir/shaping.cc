@@ -167,7 +167,7 @@ Value pad(Value x, double value, std::vector<int64_t> low, std::vector<int64_t> 
       std::all_of(interior.begin(), interior.end(), zero)) {
     return x;
   }
-  const Value filler = full(*x.graph, x.dtype(), {}, value);
+  const Value filler = full(*x.graph, x.dtype(), {}, value, site);
   return x.graph->add(OpKind::kPad, {x, filler},
                       PadDims{std::move(low), std::move(high), std::move(interior)},
                       {{x.dtype(), shape}}, {}, site)[0];

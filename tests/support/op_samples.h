@@ -17,10 +17,10 @@ inline ir::Value s32(ir::Graph& graph, const Shape& shape, const std::vector<int
 
 inline ir::Value s32(SampleIn in, int32_t value) { return s32(*in[0].graph, {}, {value}); }
 
-inline GradientSample unary_sample(ir::OpKind kind, ir::Value (*fn)(ir::Value), double low = -1,
-                                   double high = 1) {
+inline GradientSample unary_sample(ir::OpKind kind, ir::Value (*fn)(ir::Value, ir::Site),
+                                   double low = -1, double high = 1) {
   return {kind, std::string(name(kind)), {{{2, 3}, low, high}}, [fn](SampleIn in) {
-            return SampleOut{fn(in[0])};
+            return SampleOut{fn(in[0], ir::Site{})};
           }};
 }
 
