@@ -283,63 +283,9 @@ class Writer {
     } else if (node.kind == OpKind::kScatterAddRows || node.kind == OpKind::kAllReduce) {
       regions = reducer("add", graph.type_of(node.results[0]).dtype);
     }
-    if (node.kind == OpKind::kDotGeneral && prints_wide(graph, node)) {
-      return wide_product(graph, node, names, operands, indent);
-    }
     bind(node, names,
          simple(fmt::format("stablehlo.{}", printed_name(node.kind)), operands, operand_types,
                 result_types, attributes(graph, node), indent, regions, location(node)));
-  }
-
-  std::string convert(const std::string& value, const Type& from, DType to, int indent) {
-    if (from.dtype == to) return value;
-    return simple("stablehlo.convert", {value}, {mlir(from)}, {mlir(Type{to, from.shape})}, "",
-                  indent);
-  }
-
-  // Whether `dims` are the last axes of a value, or the first after its batch axes.
-  static bool are_last(const std::vector<int64_t>& dims, int64_t rank) {
-    for (size_t i = 0; i < dims.size(); ++i) {
-      if (dims[i] != rank - static_cast<int64_t>(dims.size() - i)) return false;
-    }
-    return true;
-  }
-  static bool are_first(const std::vector<int64_t>& dims, size_t batch) {
-    for (size_t i = 0; i < dims.size(); ++i) {
-      if (dims[i] != static_cast<int64_t>(batch + i)) return false;
-    }
-    return true;
-  }
-
-  bool prints_wide(const Graph& graph, const Node& node) const {
-    const Type& lhs = graph.type_of(node.operands[0]);
-    const Type& rhs = graph.type_of(node.operands[1]);
-    if (spec_.narrow_products == Products::kAsTraced) return false;
-    if (!is_float(lhs.dtype) || byte_size(lhs.dtype) != 2) return false;
-    if (spec_.narrow_products == Products::kWide || lhs.dtype != DType::kBF16) return true;
-    const DotDims& d = std::get<DotDims>(node.attributes);
-    const auto rank = [](const Type& t) { return static_cast<int64_t>(t.shape.size()); };
-    const bool rows =
-        are_first(d.lhs_batch, 0) && are_first(d.rhs_batch, 0) &&
-        are_last(d.lhs_contract, rank(lhs)) &&
-        (are_last(d.rhs_contract, rank(rhs)) || are_first(d.rhs_contract, d.rhs_batch.size()));
-    return !rows;
-  }
-
-  // The product of the operands converted to float32.
-  void wide_product(const Graph& graph, const Node& node, Names& names,
-                    std::vector<std::string> operands, int indent) {
-    std::vector<std::string> types;
-    for (size_t i = 0; i < operands.size(); ++i) {
-      const Type& type = graph.type_of(node.operands[i]);
-      operands[i] = convert(operands[i], type, DType::kF32, indent);
-      types.push_back(mlir(Type{DType::kF32, type.shape}));
-    }
-    const Type& result = graph.type_of(node.results[0]);
-    const Type product{DType::kF32, result.shape};
-    const std::string value = simple("stablehlo.dot_general", operands, types, {mlir(product)},
-                                     attributes(graph, node), indent, "", location(node));
-    bind(node, names, convert(value, product, result.dtype, indent));
   }
 
   static constexpr std::array<const char*, 3> kReducers{"add", "maximum", "minimum"};

@@ -137,54 +137,6 @@ TEST(Stablehlo, Literals) {
             "[[[true, false]], [[false, true]]]");
 }
 
-// How many products of a program are printed in bfloat16 and how many in float32.
-struct Printed {
-  int narrow = 0, wide = 0;
-  bool operator==(const Printed&) const = default;
-};
-Printed products(std::string_view formula, const Shape& lhs, const Shape& rhs, DType dtype,
-                 Products how) {
-  Graph g;
-  g.outputs = {einsum(formula, g.parameter({dtype, lhs}, "a"), g.parameter({dtype, rhs}, "b"))};
-  const std::string text = print(g, {.narrow_products = how, .locations = false});
-  Printed out;
-  for (size_t at = 0; (at = text.find("dot_general\"", at)) != std::string::npos; ++at) {
-    const std::string line = text.substr(at, text.find('\n', at) - at);
-    ++(line.find("f32>)") != std::string::npos ? out.wide : out.narrow);
-  }
-  return out;
-}
-
-TEST(Stablehlo, NarrowProductsArePrintedAsThePlatformNeedsThem) {
-  constexpr DType kB = DType::kBF16;
-  constexpr Printed kNarrow{1, 0}, kWide{0, 1};
-  // A layer, the gradient of its input, the gradient of its weight.
-  const auto layer = [&](DType d, Products how) {
-    return products("bld,dnh->blnh", {2, 3, 4}, {4, 5, 6}, d, how);
-  };
-  const auto input = [&](Products how) {
-    return products("blnh,dnh->bld", {2, 3, 5, 6}, {4, 5, 6}, kB, how);
-  };
-  const auto weight = [&](Products how) {
-    return products("bld,blf->df", {2, 3, 4}, {2, 3, 5}, kB, how);
-  };
-  EXPECT_EQ(layer(kB, Products::kAsTraced), kNarrow);
-  EXPECT_EQ(weight(Products::kAsTraced), kNarrow);
-  EXPECT_EQ(layer(kB, Products::kWide), kWide);
-  EXPECT_EQ(layer(kB, Products::kWideUnlessRows), kNarrow);
-  EXPECT_EQ(input(Products::kWideUnlessRows), kNarrow);
-  EXPECT_EQ(weight(Products::kWideUnlessRows), kWide);
-  EXPECT_EQ(layer(DType::kF16, Products::kWideUnlessRows), kWide);
-  // Attention: scores, context, and the gradient of the keys.
-  EXPECT_EQ(products("bkld,bksd->bkls", {1, 2, 3, 4}, {1, 2, 5, 4}, kB, Products::kWideUnlessRows),
-            kNarrow);
-  EXPECT_EQ(products("bkls,bksd->bkld", {1, 2, 3, 5}, {1, 2, 5, 4}, kB, Products::kWideUnlessRows),
-            kNarrow);
-  EXPECT_EQ(products("bkls,bkld->bksd", {1, 2, 3, 5}, {1, 2, 3, 4}, kB, Products::kWideUnlessRows),
-            kWide);
-  EXPECT_EQ(products("lbd,bsd->bls", {3, 2, 4}, {2, 5, 4}, kB, Products::kWideUnlessRows), kWide);
-}
-
 TEST(Stablehlo, ReductionsStartAtTheLowestNumber) {
   const auto start = [](DType dtype, bool max) {
     return dense([&](Graph& g) {

@@ -1,5 +1,7 @@
 #include "layers/attention.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "sharding/axes.h"
 
@@ -41,7 +43,14 @@ Attention::Attention(const AttentionConfig& c, std::shared_ptr<const nnx::Partit
       query_norm(c.head_dim, c.norm_epsilon, c.weight_dtype),
       key_norm(c.head_dim, c.norm_epsilon, c.weight_dtype),
       config_(c),
-      partitioner_(std::move(partitioner)) {}
+      partitioner_(std::move(partitioner)) {
+  if (c.cache.rows == 0) return;
+  cache = std::make_unique<KVCache>(c.cache, cache_capacity(c), c.num_kv_heads, c.head_dim);
+}
+
+int64_t Attention::cache_capacity(const AttentionConfig& c) {
+  return c.window > 0 ? std::min(c.window, c.cache.length) : c.cache.length;
+}
 
 void Attention::visit(nnx::Visitor& v) {
   v("query", query);
@@ -50,29 +59,48 @@ void Attention::visit(nnx::Visitor& v) {
   v("out", out);
   v("query_norm", query_norm);
   v("key_norm", key_norm);
+  v("KVCache_0", cache);
 }
 
-Value Attention::operator()(Value x_bld, Value segment_ids_bl, const RopeTable& rope) const {
+Attention::Projections Attention::project(Value x_bld, const RopeTable& rope) const {
   const auto constrain = [&](Value x, std::string_view heads, std::string_view dim) {
     return partitioner_->constrain(
         x, {axes::activation_kv_batch, axes::activation_length_no_exp, heads, dim});
   };
-  Value q = apply_rope(query_norm(query(x_bld)), rope) * config_.query_scale;
-  Value k = apply_rope(key_norm(key(x_bld)), rope);
-  Value v = value(x_bld);
-  q = ir::checkpoint_name(constrain(q, axes::activation_heads, axes::activation_kv), "query_proj");
-  k = ir::checkpoint_name(constrain(k, axes::activation_kv_heads, axes::activation_kv_head_dim),
-                          "key_proj");
-  v = ir::checkpoint_name(constrain(v, axes::activation_kv_heads, axes::activation_kv_head_dim),
-                          "value_proj");
+  Projections p;
+  p.q = apply_rope(query_norm(query(x_bld)), rope) * config_.query_scale;
+  p.k = apply_rope(key_norm(key(x_bld)), rope);
+  p.v = value(x_bld);
+  p.q = ir::checkpoint_name(constrain(p.q, axes::activation_heads, axes::activation_kv),
+                            "query_proj");
+  p.k = ir::checkpoint_name(constrain(p.k, axes::activation_kv_heads, axes::activation_kv_head_dim),
+                            "key_proj");
+  p.v = ir::checkpoint_name(constrain(p.v, axes::activation_kv_heads, axes::activation_kv_head_dim),
+                            "value_proj");
+  return p;
+}
+
+Value Attention::project_out(Value context_blnh) const {
+  context_blnh = partitioner_->constrain(context_blnh,
+                                         {axes::activation_kv_batch, axes::activation_length_no_exp,
+                                          axes::activation_heads, axes::activation_kv});
+  return ir::checkpoint_name(out(context_blnh), "out_proj");
+}
+
+Value Attention::operator()(Value x_bld, Value segment_ids_bl, const RopeTable& rope) const {
+  const Projections p = project(x_bld, rope);
   const bool flash =
       config_.kind == AttentionKind::kFlash ||
       (config_.kind == AttentionKind::kAutoselected && x_bld.dim(1) >= kAutoselectLength);
   const AttentionMask mask{segment_ids_bl, config_.window};
-  const Value context =
-      flash ? flash_attention(q, k, v, mask, config_.flash) : dot_product_attention(q, k, v, mask);
-  return ir::checkpoint_name(out(constrain(context, axes::activation_heads, axes::activation_kv)),
-                             "out_proj");
+  return project_out(flash ? flash_attention(p.q, p.k, p.v, mask, config_.flash)
+                           : dot_product_attention(p.q, p.k, p.v, mask));
+}
+
+Value Attention::with_cache(Value x_btd, const CacheView& view, const RopeTable& rope) {
+  MT_CHECK(cache != nullptr);
+  const Projections p = project(x_btd, rope);
+  return project_out(attend_cache(*cache, view, p.q, p.k, p.v));
 }
 
 }  // namespace mt::layers

@@ -1,11 +1,12 @@
-// Multi-head attention of a training or prefill pass: projections, query and key norms, rotary
-// embedding, grouped-query attention, output projection.
+// Multi-head attention: projections, query and key norms, rotary embedding, grouped-query attention
+// over the sequence or over a cache, output projection.
 #pragma once
 
 #include <memory>
 #include <string_view>
 
 #include "layers/dot_product_attention.h"
+#include "layers/kv_cache.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
 #include "layers/rope.h"
@@ -25,18 +26,31 @@ struct AttentionConfig {
   DType weight_dtype = DType::kF32;
   AttentionKind kind = AttentionKind::kAutoselected;
   FlashOptions flash;
+  CacheConfig cache;
 };
 
 class Attention final : public nnx::Module {
  public:
   Attention(const AttentionConfig& config, std::shared_ptr<const nnx::Partitioner> partitioner);
   void visit(nnx::Visitor& v) override;
+  // Over the sequence itself: training, and logits of whole sequences.
   ir::Value operator()(ir::Value x_bld, ir::Value segment_ids_bl, const RopeTable& rope) const;
+  // Over the cache and the new tokens, which it then holds: prefill and generation.
+  ir::Value with_cache(ir::Value x_btd, const CacheView& view, const RopeTable& rope);
+
+  static int64_t cache_capacity(const AttentionConfig& config);
 
   DenseGeneral query, key, value, out;
   RMSNorm query_norm, key_norm;
+  std::unique_ptr<KVCache> cache;  // null where config.cache has no rows
 
  private:
+  struct Projections {
+    ir::Value q, k, v;  // normed, rotated, q scaled
+  };
+  Projections project(ir::Value x_bld, const RopeTable& rope) const;
+  ir::Value project_out(ir::Value context_blnh) const;
+
   AttentionConfig config_;
   std::shared_ptr<const nnx::Partitioner> partitioner_;
 };

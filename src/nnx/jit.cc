@@ -74,7 +74,7 @@ std::shared_ptr<const Traced> Traced::trace(std::string name, const std::vector<
         pjrt::array_type(o.value.dtype(), o.value.shape(), partitioner.mesh,
                          o.spec ? *o.spec : whole(o.value.shape().size())));
   }
-  traced->graph_ = ir::optimise(graph);
+  traced->graph_ = ir::suit_products(*ir::optimise(graph), partitioner.narrow_products);
   return traced;
 }
 
@@ -82,7 +82,6 @@ Lowered Traced::lower() const {
   ir::ProgramSpec spec;
   spec.name = name_;
   spec.mesh = partitioner_.mesh;
-  spec.narrow_products = partitioner_.narrow_products;
   for (const auto* list : {&variable_types_, &input_types_}) {
     for (const auto& type : *list) spec.arguments.emplace_back(type->spec);
   }

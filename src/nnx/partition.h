@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ir/ops.h"
-#include "ir/stablehlo.h"
+#include "ir/products.h"
 #include "sharding/rules.h"
 
 namespace mt::nnx {

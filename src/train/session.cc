@@ -31,7 +31,7 @@ void put_layer(Tensor& out, const Tensor& layer, int64_t axis, int64_t index) {
 ir::Products narrow_products(const pjrt::Client& client) {
   if (!client.is_cpu()) return ir::Products::kAsTraced;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512bf16")) return ir::Products::kWideUnlessRows;
+  if (__builtin_cpu_supports("avx512bf16")) return ir::Products::kBfloat16Rows;
 #endif
   return ir::Products::kWide;
 }

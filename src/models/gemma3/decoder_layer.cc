@@ -25,6 +25,7 @@ layers::AttentionConfig attention_config(const Gemma3Config& c, const ModelOptio
   a.weight_dtype = o.weight_dtype;
   a.kind = o.attention;
   a.flash = o.flash;
+  a.cache = o.cache;
   return a;
 }
 
@@ -59,7 +60,10 @@ Value Gemma3DecoderLayer::operator()(Value x_bld, const LayerInputs& in, nnx::Rn
   };
   x_bld = ir::checkpoint_name(constrain(x_bld), "decoder_layer_input");
   const layers::RopeTable& rope = is_global_ ? in.global_rope : in.local_rope;
-  Value attended = self_attention_(pre_self_attention_norm_(x_bld), in.segment_ids_bl, rope);
+  const layers::CacheView* cache = is_global_ ? in.global_cache : in.local_cache;
+  const Value normed = pre_self_attention_norm_(x_bld);
+  const Value attended = cache != nullptr ? self_attention_.with_cache(normed, *cache, rope)
+                                          : self_attention_(normed, in.segment_ids_bl, rope);
   x_bld = constrain(x_bld + post_self_attention_norm_(attended));
   Value out = x_bld + post_ffw_norm_(mlp_(pre_ffw_norm_(x_bld), rngs));
   out = constrain(layers::dropout(out, dropout_rate_, rngs));  // on the sum, as MaxText

@@ -12,6 +12,9 @@ namespace mt::models::gemma3 {
 struct LayerInputs {
   ir::Value segment_ids_bl;  // s32
   layers::RopeTable local_rope, global_rope;
+  // Of a model with caches, instead of segment ids.
+  const layers::CacheView* local_cache = nullptr;
+  const layers::CacheView* global_cache = nullptr;
 };
 
 class Gemma3DecoderLayer final : public nnx::Module {

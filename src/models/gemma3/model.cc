@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "nnx/transforms.h"
 
@@ -116,20 +118,37 @@ void Gemma3Model::visit(nnx::Visitor& v) {
   v("decoder", decoder_);
 }
 
+Value Gemma3Model::embed(Value tokens_bl, nnx::Rngs* rngs) {
+  const ir::Scope scope(*tokens_bl.graph, "token_embedder");
+  return layers::dropout(token_embedder(tokens_bl), options_.dropout_rate, rngs);
+}
+
+LayerInputs Gemma3Model::layer_inputs(Value positions_bl) const {
+  LayerInputs in;
+  in.local_rope = layers::rope_table(positions_bl, config_.head_dim,
+                                     config_.local_rope_max_timescale, 1, options_.dtype);
+  in.global_rope = layers::rope_table(positions_bl, config_.head_dim, config_.rope_max_timescale,
+                                      config_.rope_linear_scaling_factor, options_.dtype);
+  return in;
+}
+
 Value Gemma3Model::hidden(Value tokens_bl, Value positions_bl, Value segment_ids_bl,
                           nnx::Rngs* rngs) {
-  Value x_bld;
-  {
-    const ir::Scope scope(*tokens_bl.graph, "token_embedder");
-    x_bld = layers::dropout(token_embedder(tokens_bl), options_.dropout_rate, rngs);
-  }
-  const LayerInputs in{
-      segment_ids_bl,
-      layers::rope_table(positions_bl, config_.head_dim, config_.local_rope_max_timescale, 1,
-                         options_.dtype),
-      layers::rope_table(positions_bl, config_.head_dim, config_.rope_max_timescale,
-                         config_.rope_linear_scaling_factor, options_.dtype)};
+  const Value x_bld = embed(tokens_bl, rngs);
+  LayerInputs in = layer_inputs(positions_bl);
+  in.segment_ids_bl = segment_ids_bl;
   return decoder_(x_bld, in, rngs);
+}
+
+Value Gemma3Model::hidden_with_cache(Value tokens_bt, const layers::CachePass& pass) {
+  const int64_t window = config_.sliding_window_size, length = options_.cache.length;
+  const Value offset = ir::iota(*tokens_bt.graph, DType::kS32, tokens_bt.shape(), 1);
+  LayerInputs in = layer_inputs(ir::expand_dims(pass.start_b, 1) + offset);
+  const layers::CacheView local = layers::view_cache(pass, std::min(window, length), window);
+  const layers::CacheView global = layers::view_cache(pass, length, 0);
+  in.local_cache = &local;
+  in.global_cache = &global;
+  return decoder_(embed(tokens_bt, nullptr), in, nullptr);
 }
 
 Value Gemma3Model::operator()(Value tokens_bl, Value positions_bl, Value segment_ids_bl,

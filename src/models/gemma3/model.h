@@ -40,6 +40,8 @@ class Gemma3Model final : public nnx::Module {
   // Tokens, positions and segment ids s32 [B, L] -> the normed last hidden state [B, L, D].
   ir::Value hidden(ir::Value tokens_bl, ir::Value positions_bl, ir::Value segment_ids_bl,
                    nnx::Rngs* rngs);
+  // A model with caches: tokens s32 [B, T] that follow what the rows hold -> [B, T, D].
+  ir::Value hidden_with_cache(ir::Value tokens_bt, const layers::CachePass& pass);
   // float32 logits [B, L, V].
   ir::Value operator()(ir::Value tokens_bl, ir::Value positions_bl, ir::Value segment_ids_bl,
                        nnx::Rngs* rngs = nullptr);
@@ -50,6 +52,9 @@ class Gemma3Model final : public nnx::Module {
   layers::Embed token_embedder;
 
  private:
+  ir::Value embed(ir::Value tokens_bl, nnx::Rngs* rngs);
+  LayerInputs layer_inputs(ir::Value positions_bl) const;
+
   Gemma3Config config_;
   ModelOptions options_;
   std::shared_ptr<const nnx::Partitioner> partitioner_;

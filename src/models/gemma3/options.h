@@ -20,6 +20,7 @@ struct ModelOptions {
   std::vector<std::string> saved_tags;  // layers/remat_policy.h
   double dropout_rate = 0;
   bool record_internal_nn_metrics = false;
+  layers::CacheConfig cache;  // rows > 0: a model for prefill and generation
 };
 
 }  // namespace mt::models::gemma3

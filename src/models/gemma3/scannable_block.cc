@@ -6,6 +6,7 @@ namespace mt::models::gemma3 {
 
 ir::Value run_layer(Gemma3DecoderLayer& layer, const std::vector<std::string>& saved_tags,
                     ir::Value x_bld, const LayerInputs& in, nnx::Rngs* rngs) {
+  if (in.local_cache != nullptr) return layer(x_bld, in, rngs);  // nothing goes backwards
   return nnx::remat(layer, saved_tags, {x_bld}, [&](const nnx::Values& v) -> nnx::Values {
     return {layer(v[0], in, rngs)};
   })[0];
