@@ -44,7 +44,7 @@ TEST_P(Remainders, ScannedEqualsSeparateLayers) {
   const auto y = gradients_of(b, batch, step_options(2, 7));
   testing::expect_close(x, y, 1e-6);
 }
-INSTANTIATE_TEST_SUITE_P(Layers, Remainders, ::testing::Values(1, 2, 5, 6, 7, 8, 12, 13));
+INSTANTIATE_TEST_SUITE_P(Layers, Remainders, ::testing::Values(1, 2, 5, 6, 7, 8, 12, 13, 34));
 
 TEST(ScannedLayers, StackAxisZeroIsTheSameModel) {
   const Gemma3Config sizes = tiny_sizes(12);

@@ -109,6 +109,66 @@ TEST(Loss, IsThePlainFormulaInAnyNumberOfTiles) {
   }
 }
 
+// The loss as it is written down, in double on the host.
+double host_loss(const std::vector<double>& hidden, const std::vector<double>& table,
+                 const Tensor& targets, const Tensor& segments, double z) {
+  const size_t tokens = static_cast<size_t>(targets.size()), d = hidden.size() / tokens;
+  double loss = 0;
+  for (size_t t = 0; t < tokens; ++t) {
+    if (segments.data<int32_t>()[t] == 0) continue;
+    std::vector<double> logits(table.size() / d);
+    double sum = 0;
+    for (size_t v = 0; v < logits.size(); ++v) {
+      for (size_t i = 0; i < d; ++i) logits[v] += hidden[t * d + i] * table[v * d + i];
+      logits[v] /= std::sqrt(static_cast<double>(d));
+      sum += std::exp(logits[v]);
+    }
+    const double lse = std::log(sum);
+    loss += lse - logits[static_cast<size_t>(targets.data<int32_t>()[t])] + z * lse * lse;
+  }
+  return loss;
+}
+
+TEST(Loss, ZLossAgainstCentralDifferencesInDouble) {
+  const Gemma3Config sizes = small_sizes();
+  constexpr int64_t kRows = 2, kLength = 11;
+  constexpr double kZ = 0.05, kStep = 1e-5;
+  LossGraph g(sizes, kRows, kLength);
+  g.tiled({1, kZ});
+  g.tiled({7, kZ});
+  g.tiled({7, 0});
+  const std::vector<Tensor> in = loss_inputs(sizes, kRows, kLength);
+  const std::vector<Tensor> out = testing::run(g.graph, in);
+  std::vector<std::vector<double>> x;
+  for (size_t k : {0, 1}) x.emplace_back(in[k].data<float>().begin(), in[k].data<float>().end());
+  const double loss = host_loss(x[0], x[1], in[2], in[3], kZ);
+  const double z_loss = loss - host_loss(x[0], x[1], in[2], in[3], 0);
+  for (size_t k : {0, 1}) {
+    std::vector<double> direction(x[k].size());
+    for (size_t i = 0; i < direction.size(); ++i) {
+      direction[i] = static_cast<double>(random_bits_at(random_key(9 + k), i)) * 0x1p-31 - 1;
+    }
+    const auto loss_at = [&](double step, double z) {
+      auto y = x;
+      for (size_t i = 0; i < direction.size(); ++i) y[k][i] += step * direction[i];
+      return host_loss(y[0], y[1], in[2], in[3], z);
+    };
+    for (size_t run = 0; run < 3; ++run) {
+      const double z = run < 2 ? kZ : 0;
+      const double expected = (loss_at(kStep, z) - loss_at(-kStep, z)) / (2 * kStep);
+      const std::vector<float> gradient = values_of<float>(out[5 * run + 3 + k]);
+      double found = 0;
+      for (size_t i = 0; i < direction.size(); ++i) {
+        found += static_cast<double>(gradient[i]) * direction[i];
+      }
+      EXPECT_NEAR(found, expected, 1e-5 * std::abs(expected)) << "input " << k << ", run " << run;
+      if (run == 2) continue;
+      EXPECT_NEAR(static_cast<double>(out[5 * run].data<float>()[0]) / loss, 1, 1e-6);
+      EXPECT_NEAR(static_cast<double>(out[5 * run + 2].data<float>()[0]) / z_loss, 1, 1e-6);
+    }
+  }
+}
+
 TEST(Loss, TilesByTheSizeOfTheirLogits) {
   EXPECT_EQ(vocab_tiles(4096, 262144, 16), 16);
   EXPECT_EQ(vocab_tiles(10, 262144, 16), 10);  // no more tiles than tokens
@@ -325,6 +385,38 @@ TEST(Memory, ArgumentsAreStateAndBatchAndStateIsDonated) {
               0.01 * static_cast<double>(state));
   EXPECT_EQ(memory.total(),
             memory.arguments + memory.outputs - memory.aliased + memory.temporaries + memory.code);
+}
+
+// B12: the same step without donation holds the state twice, and gives the same numbers.
+TEST(Memory, WithoutDonationTheStateIsThereTwice) {
+  Gemma3Config sizes = small_sizes(1);
+  sizes.emb_dim = 64;
+  sizes.mlp_dim = 256;
+  sizes.vocab_size = 512;
+  StepOptions options = testing::step_options(4, 32);
+  const std::vector<Tensor> batch = random_batch(4, 32, sizes.vocab_size);
+  SmallRun a(sizes, small_options(), {"ici_fsdp_parallelism=4"});
+  Stepper donating(a, nnx::adamw({}), options);
+  options.donate = false;
+  SmallRun b(sizes, small_options(), {"ici_fsdp_parallelism=4"});
+  Stepper keeping(b, nnx::adamw({}), options);
+  const pjrt::ProgramMemory with = donating.program->executable().memory_stats();
+  const pjrt::ProgramMemory without = keeping.program->executable().memory_stats();
+  EXPECT_GT(with.aliased, 0);
+  EXPECT_EQ(without.aliased, 0);
+  EXPECT_EQ(without.arguments, with.arguments);
+  EXPECT_EQ(without.outputs, with.outputs);
+  // By less than the whole state: new arrays serve as temporaries until they are written.
+  EXPECT_LE(without.temporaries, with.temporaries);
+  EXPECT_GT(without.total(), with.total());
+  EXPECT_LE(without.total(), with.total() + with.aliased);
+  // Old arrays stay readable, and the numbers are the same.
+  const auto old = nnx::variables(*b.model).front().variable->array;
+  const std::vector<float> first = values_of<float>(old->to_host());
+  EXPECT_EQ(keeping(batch, 0.1F), donating(batch, 0.1F));
+  EXPECT_EQ(testing::logical_weights(*b.model), testing::logical_weights(*a.model));
+  EXPECT_EQ(values_of<float>(old->to_host()), first);
+  EXPECT_NE(values_of<float>(nnx::variables(*b.model).front().variable->array->to_host()), first);
 }
 
 int64_t temporaries(const std::string& policy) {

@@ -160,7 +160,8 @@ std::shared_ptr<const nnx::Traced> trace_train_step(Gemma3Model& model, nnx::Opt
           if (sown_names != nullptr) sown_names->push_back(s.path);
         }
         return out;
-      });
+      },
+      options.donate);
 }
 
 std::shared_ptr<const nnx::Traced> trace_gradients(Gemma3Model& model, const StepOptions& options) {

@@ -20,6 +20,7 @@ struct StepOptions {
   DType grad_dtype = DType::kF32;
   uint64_t dropout_seed = 0;
   bool enable_dropout = true;
+  bool donate = true;  // the step overwrites the state's arrays instead of making new ones
 };
 
 // Results of a step, in the order of the program's one float32 vector.
