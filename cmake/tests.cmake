@@ -26,7 +26,7 @@ foreach(room base sharding ir autodiff pjrt config kernels nnx layers checkpoint
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*_test.cc)
   if(sources)
     set(label unit)
-    if(room MATCHES "^(pjrt|kernels|nnx|layers|models|train|commands)$")
+    if(room MATCHES "^(pjrt|nnx|layers|models|train|commands)$")
       set(label device)
     endif()
     mt_test(test_${room} ${label} ${sources})

@@ -1,0 +1,156 @@
+#include <fmt/core.h>
+
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/call.h"
+#include "kernels/kernels.h"
+#include "kernels/products.h"
+#include "pjrt/ffi.h"
+
+namespace mt::kernels {
+namespace {
+
+using checkpoint::BlockFormat;
+
+template <typename... Args>
+void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
+  if (!holds) throw fail(ErrorKind::kShape, format, std::forward<Args>(args)...);
+}
+
+const BlockFormat& block_format(const Call& call, const std::string& attribute) {
+  const int64_t type = call.integer(attribute);
+  const BlockFormat* format = type < 0 || type > UINT32_MAX
+                                  ? nullptr
+                                  : checkpoint::find_block_format(static_cast<uint32_t>(type));
+  require(format != nullptr, "attribute {}: {} is no GGUF type known here", attribute, type);
+  return *format;
+}
+
+// The columns of a matrix of blocks; checks that it has whole ones.
+int64_t columns(const Operand& blocks, const BlockFormat& format, int64_t position) {
+  require(blocks.dtype == ffi::kU8 && blocks.rank() >= 1,
+          "argument {} is {}, expected u8 blocks of {}", position, to_string(blocks), format.name);
+  require(blocks.last() % format.bytes == 0,
+          "argument {} is {}: rows are not whole {} blocks of {} bytes", position,
+          to_string(blocks), format.name, format.bytes);
+  return blocks.last() / format.bytes * format.elements;
+}
+
+// Result i has the dimensions of `like`, but for the last one.
+void check_result(const Call& call, int64_t i, const Operand& like, int64_t last) {
+  const Operand result = call.result(i);
+  const std::vector<int64_t> found(result.dims.begin(), result.dims.end());
+  std::vector<int64_t> wanted(like.dims.begin(), like.dims.end());
+  wanted.back() = last;
+  const Operand expected{result.dtype, nullptr, wanted};
+  require(found == wanted, "result {} is {}, expected {}", i, to_string(result),
+          to_string(expected));
+}
+
+void check_f32_result(const Call& call, int64_t i, const Operand& like, int64_t last) {
+  const Operand result = call.result(i);
+  require(result.dtype == ffi::kF32, "result {} is {}, expected f32", i, to_string(result));
+  check_result(call, i, like, last);
+}
+
+// x, the first argument, of a product with one weight for each result.
+Operand check_x(const Call& call) {
+  const Operand x = call.argument(0);
+  require(x.dtype == ffi::kF32 && x.rank() >= 1, "argument 0 is {}, expected f32[..., K]",
+          to_string(x));
+  const int64_t weights = call.argument_count() - 1;
+  require(weights >= 1 && call.result_count() == weights,
+          "{} weights and {} results: expected a result a weight", weights, call.result_count());
+  return x;
+}
+
+void dequantise_call(const Call& call) {
+  require(call.argument_count() == 1 && call.result_count() == 1,
+          "{} arguments and {} results, expected one of each", call.argument_count(),
+          call.result_count());
+  const BlockFormat& format = block_format(call, "type");
+  require(can_dequantise(format), "attribute type: {} can't be dequantised", format.name);
+  const Operand blocks = call.argument(0), result = call.result(0);
+  const int64_t k = columns(blocks, format, 0);
+  require(result.dtype == ffi::kF32 || result.dtype == ffi::kBF16,
+          "result 0 is {}, expected f32 or bf16", to_string(result));
+  check_result(call, 0, blocks, k);
+  dequantise({}, format, blocks.data, blocks.rows(), k,
+             result.dtype == ffi::kF32 ? DType::kF32 : DType::kBF16, result.data);
+}
+
+void quantised_matmul_call(const Call& call) {
+  const Operand x = check_x(call);
+  const int64_t k = x.last();
+  std::vector<QuantisedWeight> weights;
+  for (int64_t i = 0; i < call.result_count(); ++i) {
+    const std::string attribute = fmt::format("type_{}", i);
+    const BlockFormat& format = block_format(call, attribute);
+    require(can_multiply(format), "attribute {}: no product with {} here (mt_matvec takes floats)",
+            attribute, format.name);
+    const Operand w = call.argument(i + 1);
+    require(columns(w, format, i + 1) == k && w.rank() == 2,
+            "argument {} is {}, {} of {} with {} columns expected", i + 1, to_string(w), "a matrix",
+            format.name, k);
+    check_f32_result(call, i, x, w.dims[0]);
+    weights.push_back({&format, w.data, w.dims[0], static_cast<float*>(call.result(i).data)});
+  }
+  quantised_matmul({}, static_cast<const float*>(x.data), x.rows(), k, weights);
+}
+
+void matvec_call(const Call& call) {
+  const Operand x = check_x(call);
+  const int64_t k = x.last();
+  std::vector<FloatWeight> weights;
+  for (int64_t i = 0; i < call.result_count(); ++i) {
+    const Operand w = call.argument(i + 1);
+    const bool is_float = w.dtype == ffi::kF32 || w.dtype == ffi::kF16 || w.dtype == ffi::kBF16;
+    require(is_float && w.rank() == 2 && w.dims[1] == k,
+            "argument {} is {}, expected f32, f16 or bf16 [N, {}]", i + 1, to_string(w), k);
+    check_f32_result(call, i, x, w.dims[0]);
+    const DType dtype = w.dtype == ffi::kF32   ? DType::kF32
+                        : w.dtype == ffi::kF16 ? DType::kF16
+                                               : DType::kBF16;
+    weights.push_back({dtype, w.data, w.dims[0], static_cast<float*>(call.result(i).data)});
+  }
+  matvec({}, static_cast<const float*>(x.data), x.rows(), k, weights);
+}
+
+template <void (*kBody)(const Call&)>
+ffi::Error* handler(ffi::CallFrame* frame) {
+  return run_handler(frame, kBody);
+}
+
+struct Target {
+  const char* name;
+  ffi::Handler* handler;
+};
+constexpr Target kTargets[] = {
+    {"mt_dequantise", handler<dequantise_call>},
+    {"mt_quantised_matmul", handler<quantised_matmul_call>},
+    {"mt_matvec", handler<matvec_call>},
+};
+
+}  // namespace
+
+void register_cpu_handlers(const pjrt::Client& client) {
+  if (!client.is_cpu()) {
+    throw fail(ErrorKind::kDevice, "CPU kernels can't be registered with platform {}",
+               client.platform_name());
+  }
+  // A plugin takes a name only once, and stays loaded until the process ends.
+  static std::mutex mutex;
+  static std::set<std::string> plugins;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (plugins.contains(client.plugin().path())) return;
+  for (const Target& target : kTargets) {
+    pjrt::register_ffi_handler(client, target.name, "Host",
+                               reinterpret_cast<void*>(target.handler));
+  }
+  plugins.insert(client.plugin().path());
+}
+
+}  // namespace mt::kernels

@@ -1,0 +1,33 @@
+// CPU kernels that compiled programs call through XLA's typed FFI (StableHLO custom calls with
+// api_version 4, ir::custom_call), for decoding with weights that stay as they are in a GGUF file.
+//
+// A weight of N rows and K columns in blocks is u8[N, row_bytes], where row_bytes is K / elements *
+// bytes of checkpoint::find_block_format(type), and `type` is ggml's type number (8: Q8_0). Any
+// call that doesn't fit its row below ends its program with INVALID_ARGUMENT and a text that names
+// the argument, result or attribute; nothing is read or written then.
+//
+// | target              | operands                   | attributes (i64)      | results           |
+// |---------------------|----------------------------|-----------------------|-------------------|
+// | mt_dequantise       | blocks u8[..., row_bytes]  | type                  | f32/bf16 [..., K] |
+// | mt_quantised_matmul | x f32[..., K], then one or | type_0, type_1, ...   | a weight:         |
+// |                     | more u8[N_i, row_bytes_i]  |                       | f32[..., N_i]     |
+// | mt_matvec           | x f32[..., K], then one or | none                  | a weight:         |
+// |                     | more f32/bf16/f16 [N_i, K] |                       | f32[..., N_i]     |
+//
+// mt_dequantise: values as checkpoint's, to the last bit in f32; bf16 rounds to nearest even.
+// Types: F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K.
+// mt_quantised_matmul: x times each weight's transpose. x is rounded to 8 bits, 32 values having a
+// scale of their own; products are summed as integers over 4 to 32 values, then in float32. A row
+// of x with an infinity or NaN gives NaN. Types: the Q ones. Every weight is read once, however
+// many rows x has (meant for 1 to 16). mt_matvec: x times each weight's transpose, in float32.
+#pragma once
+
+#include "pjrt/client.h"
+
+namespace mt::kernels {
+
+// Registers the table above with the client's plugin; a second time does nothing. Thread-safe.
+// Throws kDevice if the client isn't a CPU's or its plugin has no FFI.
+void register_cpu_handlers(const pjrt::Client& client);
+
+}  // namespace mt::kernels

@@ -1,0 +1,174 @@
+#include "kernels/products.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+
+namespace mt::kernels {
+namespace {
+
+using checkpoint::BlockFormat;
+
+std::optional<Format> format_of(const BlockFormat& format) {
+  constexpr std::array<std::string_view, kFormats> kNames = {
+      "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"};
+  for (size_t i = 0; i < kFormats; ++i) {
+    if (kNames[i] == format.name) return static_cast<Format>(i);
+  }
+  return std::nullopt;
+}
+
+std::optional<Float> float_of(DType dtype) {
+  if (dtype == DType::kF32) return Float::kF32;
+  if (dtype == DType::kF16) return Float::kF16;
+  if (dtype == DType::kBF16) return Float::kBF16;
+  return std::nullopt;
+}
+
+// Uninitialised memory on a cache line, for one call.
+class Scratch {
+ public:
+  explicit Scratch(int64_t bytes)
+      : memory_(static_cast<std::byte*>(
+            ::operator new (static_cast<size_t>(bytes), std::align_val_t{kLine}))) {}
+  std::byte* data() const { return memory_.get(); }
+
+ private:
+  static constexpr size_t kLine = 64;
+  struct Free {
+    void operator()(std::byte* p) const { ::operator delete (p, std::align_val_t{kLine}); }
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+};
+
+// Rows [begin, end) of the matrix numbered `matrix`.
+struct Piece {
+  size_t matrix;
+  int64_t begin, end;
+};
+
+// A thread takes pieces of about this many bytes: some microseconds of reading.
+constexpr int64_t kPieceBytes = 32 << 10;
+// Results of a piece fill whole cache lines, so that threads don't write to the same one.
+constexpr int64_t kLineFloats = 16;
+
+class Pieces {
+ public:
+  void add(size_t matrix, int64_t rows, int64_t row_bytes) {
+    const int64_t wanted = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
+    const int64_t step = (wanted + kLineFloats - 1) / kLineFloats * kLineFloats;
+    for (int64_t i = 0; i < rows; i += step) {
+      pieces_.push_back({matrix, i, std::min(rows, i + step)});
+    }
+  }
+  template <typename Body>
+  void run(Pool& pool, const Body& body) const {
+    pool.run(static_cast<int64_t>(pieces_.size()),
+             [&](int64_t task, int thread) { body(pieces_[static_cast<size_t>(task)], thread); });
+  }
+
+ private:
+  std::vector<Piece> pieces_;
+};
+
+void round_to_bf16(const float* in, int64_t count, void* out) {
+  auto* bits = static_cast<uint16_t*>(out);
+  for (int64_t i = 0; i < count; ++i) bits[i] = BFloat16::from_float(in[i]).bits;
+}
+
+Rows quantise(const KernelTable& table, const float* x, int64_t m, int64_t k, std::byte* memory) {
+  const Rows rows{memory, m, k};
+  for (int64_t i = 0; i < m; ++i) table.quantise(x + i * k, k, rows[i]);
+  return rows;
+}
+
+}  // namespace
+
+bool can_multiply(const BlockFormat& format) { return format_of(format).has_value(); }
+
+bool can_dequantise(const BlockFormat& format) {
+  return can_multiply(format) || (format.to_float != nullptr && float_of(format.dtype));
+}
+
+void dequantise(const Engine& engine, const BlockFormat& format, const void* blocks, int64_t rows,
+                int64_t k, DType dtype, void* out) {
+  MT_CHECK(can_dequantise(format) && k % format.elements == 0);
+  const KernelTable& table = kernels_for(engine.set);
+  const auto block_format = format_of(format);
+  const int64_t row_bytes = k / format.elements * format.bytes;
+  const int64_t out_bytes = k * byte_size(dtype);
+  // A thread's scratch: the unpacked row, then its values where bfloat16 is wanted.
+  const int64_t thread_bytes = row_size(k) + row_size(k) * 2;
+  const Scratch scratch(thread_bytes * engine.pool.threads());
+  Pieces pieces;
+  pieces.add(0, rows, row_bytes);
+  pieces.run(engine.pool, [&](const Piece& piece, int thread) {
+    std::byte* mine = scratch.data() + thread * thread_bytes;
+    const Row row = row_at(mine, k);
+    auto* wide = reinterpret_cast<float*>(mine + row_size(k));
+    for (int64_t n = piece.begin; n < piece.end; ++n) {
+      const auto* in = static_cast<const uint8_t*>(blocks) + n * row_bytes;
+      auto* to = static_cast<std::byte*>(out) + n * out_bytes;
+      float* values = dtype == DType::kF32 ? reinterpret_cast<float*>(to) : wide;
+      if (block_format) {
+        table.formats[static_cast<size_t>(*block_format)].unpack(in, k, row);
+        table.to_f32(row, has_minimum(*block_format), k, values);
+      } else {
+        table.widen[static_cast<size_t>(*float_of(format.dtype))](in, k, values);
+      }
+      if (dtype == DType::kBF16) round_to_bf16(values, k, to);
+    }
+  });
+}
+
+void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k,
+                      std::span<const QuantisedWeight> weights) {
+  const KernelTable& table = kernels_for(engine.set);
+  const int64_t x_bytes = m * row_size(k);
+  const Scratch scratch(x_bytes + row_size(k) * engine.pool.threads());
+  const Rows rows = quantise(table, x, m, k, scratch.data());
+  Pieces pieces;
+  const auto row_bytes = [&](const QuantisedWeight& w) {
+    return k / w.format->elements * w.format->bytes;
+  };
+  for (size_t i = 0; i < weights.size(); ++i) pieces.add(i, weights[i].rows, row_bytes(weights[i]));
+  pieces.run(engine.pool, [&](const Piece& piece, int thread) {
+    const QuantisedWeight& w = weights[piece.matrix];
+    const Format format = *format_of(*w.format);
+    const FormatKernels& kernels = table.formats[static_cast<size_t>(format)];
+    const int64_t bytes = row_bytes(w);
+    const auto* blocks = static_cast<const uint8_t*>(w.blocks) + piece.begin * bytes;
+    if (m == 1 && kernels.dot != nullptr) {
+      kernels.dot({blocks, piece.end - piece.begin, bytes}, k, rows[0], w.out + piece.begin);
+      return;
+    }
+    const Row unpacked = row_at(scratch.data() + x_bytes + thread * row_size(k), k);
+    for (int64_t n = piece.begin; n < piece.end; ++n, blocks += bytes) {
+      kernels.unpack(blocks, k, unpacked);
+      table.dot_unpacked(unpacked, has_minimum(format), rows, {w.out + n, w.rows});
+    }
+  });
+}
+
+void matvec(const Engine& engine, const float* x, int64_t m, int64_t k,
+            std::span<const FloatWeight> weights) {
+  const KernelTable& table = kernels_for(engine.set);
+  Pieces pieces;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    pieces.add(i, weights[i].rows, k * byte_size(weights[i].dtype));
+  }
+  pieces.run(engine.pool, [&](const Piece& piece, int) {
+    const FloatWeight& w = weights[piece.matrix];
+    const auto* values =
+        static_cast<const std::byte*>(w.values) + piece.begin * k * byte_size(w.dtype);
+    table.matvec[static_cast<size_t>(*float_of(w.dtype))]({values, piece.end - piece.begin, k}, x,
+                                                          m, {w.out + piece.begin, w.rows});
+  });
+}
+
+}  // namespace mt::kernels
