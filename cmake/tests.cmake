@@ -1,13 +1,16 @@
 # Tests lie beside the code (src/<room>/*_test.cc, one program a room) and, where they cross rooms,
-# in tests/ (one program a file). gtest comes through a precompiled header.
+# in tests/ (one program a file). gtest comes through one precompiled header for all of them.
 enable_testing()
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
 add_library(mt_gtest INTERFACE)
 target_link_libraries(mt_gtest INTERFACE mt_options GTest::gtest GTest::gtest_main)
-target_precompile_headers(mt_gtest INTERFACE <gtest/gtest.h>)
 target_compile_definitions(mt_gtest INTERFACE MT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MT_DEPS="${MT_DEPS}")
+file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/gtest_header.cc CONTENT "")
+add_library(mt_gtest_header OBJECT EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/gtest_header.cc)
+target_link_libraries(mt_gtest_header PRIVATE mt_gtest)
+target_precompile_headers(mt_gtest_header PRIVATE <gtest/gtest.h>)
 
 # Labels: unit (no plugin; what `make asan` and `make tsan` run), device (opens the CPU plugin), gpu.
 add_custom_target(tests)
@@ -19,6 +22,7 @@ function(mt_test target label)
     add_dependencies(unit_tests ${target})
   endif()
   target_link_libraries(${target} PRIVATE mt_gtest)
+  target_precompile_headers(${target} REUSE_FROM mt_gtest_header)
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${label} TIMEOUT 600)
 endfunction()
 
