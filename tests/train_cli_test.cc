@@ -227,6 +227,34 @@ TEST_F(TrainProgram, TextIsPackedAndItsEndIsSaid) {
   EXPECT_EQ(targets, 9 * (static_cast<double>(ids.size()) - 1));
 }
 
+// Said before anything is compiled; a text that fills no row is still a step.
+TEST_F(TrainProgram, DataWithoutABatch) {
+  const std::string tokenizer = folder_ / "tokenizer.model";
+  write_file(tokenizer, data::write_model(data::tiny_spec()));
+  const auto with = [&](const std::string& file, const std::string& text, const Words& more = {}) {
+    write_file(folder_ / file, text);
+    Words all{"dataset_type=text", "dataset_path=" + folder_ / file, "tokenizer_path=" + tokenizer};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const auto expected = [&](const std::string& file, int epochs) {
+    return "maxtext: error: The data ended after 0 of 3 steps (num_epoch=" +
+           std::to_string(epochs) + "): no document in dataset_path=" + folder_ / file +
+           " has two tokens\n";
+  };
+  EXPECT_EQ(fault(with("empty.txt", ""), 3), expected("empty.txt", 1));
+  EXPECT_EQ(fault(with("blank.txt", "\n\n  \n\n", {"num_epoch=3"}), 3), expected("blank.txt", 3));
+  EXPECT_EQ(fault(with("empty.jsonl", ""), 3), expected("empty.jsonl", 1));
+  EXPECT_EQ(fault(with("blank.jsonl", "\n\n"), 3), expected("blank.jsonl", 1));
+  EXPECT_EQ(fault(with("one.txt", "t", {"add_bos=false", "add_eos=false"}), 3),
+            expected("one.txt", 1));
+  const ProgramEnd none = run(with("empty.txt", "", {"steps=0"}));
+  EXPECT_EQ(none.code, 0) << none.err;
+  const ProgramEnd little = run(with("little.txt", "the cat"));
+  EXPECT_EQ(little.code, 0) << little.err;
+  EXPECT_EQ(lines_of(little.out).back(), "The data ended after 1 of 3 steps (num_epoch=1).");
+}
+
 TEST_F(TrainProgram, NoStepsAndTheProgramsText) {
   const ProgramEnd end = run({"steps=0", "learning_rate_schedule_steps=10", "dump_hlo=true",
                               "dump_hlo_local_dir=" + folder_ / "hlo"});
@@ -247,6 +275,7 @@ TEST_F(TrainProgram, FaultsOfTheConfiguration) {
   EXPECT_NE(fault({"run_name="}, 2).find("need a real run_name"), std::string::npos);
   EXPECT_NE(fault({"stesp=5"}, 2).find("steps"), std::string::npos);
   EXPECT_NE(fault({"steps=abc"}, 2).find("steps"), std::string::npos);
+  EXPECT_NE(fault({"dtype=float16"}, 2).find("use bfloat16"), std::string::npos);  // A8
   EXPECT_NE(fault({"attention=splash"}, 2).find("splash"), std::string::npos);
   EXPECT_NE(fault({"remat_policy=some"}, 2).find("some"), std::string::npos);
   EXPECT_NE(fault({"override_model_config=false"}, 2).find("base_emb_dim"), std::string::npos);

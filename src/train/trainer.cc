@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <future>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -86,6 +87,7 @@ class Trainer {
     check_memory();
     weights_ = open_weights(*model_, config_);
     data_ = std::make_unique<data::Batcher>(open_data(config_, rows_to_load_));
+    if (config_.integer("steps") != 0) read_first_batch();
     open_metrics();
   }
 
@@ -300,7 +302,19 @@ class Trainer {
     return result;
   }
 
+  // Data without a single batch is the user's mistake: said before anything is compiled.
+  void read_first_batch() {
+    ready_ = next_batch();
+    if (ready_) return;
+    throw fail(ErrorKind::kIo,
+               "The data ended after 0 of {} steps (num_epoch={}): no document in dataset_path={} "
+               "has two tokens",
+               config_.integer("steps"), config_.integer("num_epoch"),
+               config_.text("dataset_path"));
+  }
+
   std::optional<std::vector<Tensor>> next_batch() {
+    if (ready_) return std::exchange(ready_, std::nullopt);
     if (config_.integer("reuse_example_batch") > 0 && first_batch_) return first_batch_;
     std::optional<data::Batch> b = data_->next();
     if (!b) return std::nullopt;
@@ -387,7 +401,8 @@ class Trainer {
   std::unique_ptr<nnx::Compiled> program_;
   CompiledMemory memory_;
   const int64_t available_at_start_ = available_memory();  // before this run takes any
-  std::optional<std::vector<Tensor>> first_batch_;
+  std::optional<std::vector<Tensor>> ready_;               // read while setting up
+  std::optional<std::vector<Tensor>> first_batch_;         // of reuse_example_batch
   Clock::time_point last_done_{};
 };
 
