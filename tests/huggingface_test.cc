@@ -28,7 +28,7 @@ struct Loaded {
   explicit Loaded(const std::string& folder)
       : source(WeightSource::open(folder)),
         model(*source->config(), testing::small_options(), testing::partitioner_of()) {
-    train::load_parameters(model, *source, client());
+    models::gemma3::load_parameters(model, *source, client());
   }
   Tensor logits(const Tensor& ids, const Tensor& segments, pjrt::CompileCache* cache = nullptr) {
     const int64_t rows = ids.shape()[0], length = ids.shape()[1];

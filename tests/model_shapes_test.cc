@@ -170,7 +170,7 @@ TEST(Sharding, SizesThatAMeshDoesNotDivideAreRefusedByName) {
     std::vector<std::string> all{"model_name=gemma3-4b", "override_model_config=true"};
     all.insert(all.end(), words.begin(), words.end());
     const std::string text =
-        error_of([&] { train::make_model(config_of(all), partitioner_of(mesh)); });
+        error_of([&] { models::gemma3::make_model(config_of(all), partitioner_of(mesh)); });
     EXPECT_EQ(text.find('\n'), std::string::npos);
     return text;
   };

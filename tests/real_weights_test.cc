@@ -4,8 +4,8 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "data/open_tokenizer.h"
 #include "support/small_model.h"
-#include "train/open_data.h"
 
 namespace mt {
 namespace {
@@ -65,7 +65,7 @@ class RealModel {
     options.attention = layers::AttentionKind::kFlash;
     model_ = std::make_unique<models::gemma3::Gemma3Model>(*source->config(), options,
                                                            testing::partitioner_of());
-    train::load_parameters(*model_, *source, client());
+    models::gemma3::load_parameters(*model_, *source, client());
   }
   std::vector<float> token_losses(const Rows& rows) {
     const Shape shape = rows.batch[0].shape();
@@ -83,7 +83,7 @@ class RealModel {
 // Chunks as llama-perplexity -c 512 makes them: BOS in each one's first place.
 std::vector<std::vector<int32_t>> license_chunks() {
   const std::string text = read_file("/usr/share/common-licenses/GPL-3").substr(0, 12000);
-  const data::Tokenizer tokenizer = train::open_tokenizer(kWeights);
+  const data::Tokenizer tokenizer = data::open_tokenizer(kWeights, 262144);
   const std::vector<int32_t> ids = tokenizer.encode(text, {.add_bos = true});
   std::vector<std::vector<int32_t>> chunks;
   for (size_t at = 0; at + kChunk <= ids.size(); at += kChunk) {

@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 
+#include "commands/decode.h"
 #include "commands/doctor.h"
 #include "commands/parity.h"
 #include "commands/train.h"
@@ -73,6 +74,7 @@ void print_error(std::string message) {
 
 std::span<const Command> all_commands() {
   static const std::array commands = {
+      Command{"decode", "continue a prompt with Gemma 3", decode},
       Command{"doctor", "what this machine has and lacks for training, and how to get it", doctor},
       Command{"parity", "this program's numbers against a reference run of MaxText", parity},
       Command{"train", "train Gemma 3 by a configuration", train},

@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "checkpoint/reader.h"
+#include "models/gemma3/session.h"
 #include "nnx/init.h"
-#include "train/session.h"
 #include "train/step.h"
 
 namespace mt::train {
@@ -144,8 +144,8 @@ class Comparison {
         json_(Json::parse(read_file(folder + "/goldens.json"))),
         config_(load_config(overrides)),
         limits_(limits),
-        devices_(open_devices(config_)),
-        model_(make_model(config_, devices_.partitioner)),
+        devices_(models::gemma3::open_devices(config_)),
+        model_(models::gemma3::make_model(config_, devices_.partitioner)),
         reference_(folder, model_->config()),
         batch_reader_(reference_.open("batches.safetensors")),
         batches_(*batch_reader_, rows_multiple()) {}
@@ -297,7 +297,7 @@ class Comparison {
   Json json_;
   config::Config config_;
   ParityLimits limits_;
-  Devices devices_;
+  models::gemma3::Devices devices_;
   std::unique_ptr<Gemma3Model> model_;
   Reference reference_;
   std::unique_ptr<checkpoint::TensorReader> batch_reader_;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/signals.h"
 #include "models/gemma3/from_run.h"
+#include "models/gemma3/session.h"
 #include "nnx/init.h"
 #include "train/flops.h"
 #include "train/log_lines.h"
@@ -20,7 +21,6 @@
 #include "train/open_data.h"
 #include "train/progress.h"
 #include "train/schedule.h"
-#include "train/session.h"
 #include "train/step.h"
 
 namespace mt::train {
@@ -71,7 +71,7 @@ class Trainer {
 
   void set_up() {
     sizes_ = models::gemma3::sizes_from(config_);
-    devices_ = open_devices(config_);
+    devices_ = models::gemma3::open_devices(config_);
     const pjrt::Client& client = *devices_.client;
     log_text(system_information_lines(client.platform_version(), client.plugin().api_version(),
                                       client.platform_name()));
@@ -79,13 +79,13 @@ class Trainer {
     std::vector<int64_t> shape;
     for (const auto& axis : mesh.axes) shape.push_back(axis.size);
     log_text(num_devices_line(mesh.device_count(), shape));
-    model_ = make_model(config_, devices_.partitioner);
+    model_ = models::gemma3::make_model(config_, devices_.partitioner);
     optimizer_ = std::make_unique<nnx::Optimizer>(*model_, transform(),
                                                   nnx::of_kind(nnx::VariableKind::kParam),
                                                   parse_dtype(config_.text("mu_dtype")));
     choose_batch();
     check_memory();
-    weights_ = open_weights(*model_, config_);
+    weights_ = models::gemma3::open_weights(*model_, config_);
     data_ = std::make_unique<data::Batcher>(open_data(config_, rows_to_load_));
     if (config_.integer("steps") != 0) read_first_batch();
     open_metrics();
@@ -218,7 +218,7 @@ class Trainer {
   }
 
   void make_state() {
-    give_parameters(*model_, weights_.get(), config_, devices_);
+    models::gemma3::give_parameters(*model_, weights_.get(), config_, devices_);
     weights_ = nullptr;
     nnx::initialize(*optimizer_, devices_.client, *devices_.partitioner, 0,
                     nnx::default_logical_name, devices_.cache.get());
@@ -388,7 +388,7 @@ class Trainer {
 
   const config::Config& config_;
   models::gemma3::Gemma3Config sizes_;
-  Devices devices_;
+  models::gemma3::Devices devices_;
   std::unique_ptr<Gemma3Model> model_;
   std::unique_ptr<nnx::Optimizer> optimizer_;
   std::unique_ptr<models::gemma3::WeightSource> weights_;

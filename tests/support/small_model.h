@@ -14,10 +14,10 @@
 #include "base/random.h"
 #include "config/config.h"
 #include "models/gemma3/model.h"
+#include "models/gemma3/session.h"
 #include "nnx/init.h"
 #include "sharding/build_mesh.h"
 #include "support/run_graph.h"
-#include "train/session.h"
 #include "train/step.h"
 
 namespace mt::testing {
@@ -35,7 +35,7 @@ inline std::shared_ptr<const nnx::Partitioner> partitioner_of(std::vector<std::s
   const config::Config config = config_of(std::move(words));
   const int64_t devices = sharding::required_devices(config.parallelism());
   return std::make_shared<nnx::Partitioner>(
-      nnx::Partitioner{train::mesh_from(config, devices), config.logical_axis_rules()});
+      nnx::Partitioner{models::gemma3::mesh_from(config, devices), config.logical_axis_rules()});
 }
 
 inline Gemma3Config small_sizes(int64_t layers = 2) {

@@ -11,7 +11,7 @@
 #include "pjrt/cache.h"
 #include "pjrt/client.h"
 
-namespace mt::train {
+namespace mt::models::gemma3 {
 
 // The mesh that the configuration asks for, over the devices there are (any number on CPU).
 sharding::Mesh mesh_from(const config::Config& config, int64_t devices);
@@ -26,20 +26,19 @@ struct Devices {
 Devices open_devices(const config::Config& config);
 
 // The model of this configuration, without arrays.
-std::unique_ptr<models::gemma3::Gemma3Model> make_model(
-    const config::Config& config, std::shared_ptr<const nnx::Partitioner> partitioner);
+std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
+                                        std::shared_ptr<const nnx::Partitioner> partitioner);
 
 // Reads every parameter from the source into sharded device arrays, one variable at a time. Throws
 // kIo naming the tensor for a wrong shape; the source's check() finds all such faults at once.
-void load_parameters(models::gemma3::Gemma3Model& model, const models::gemma3::WeightSource& source,
+void load_parameters(Gemma3Model& model, const WeightSource& source,
                      const std::shared_ptr<const pjrt::Client>& client);
 
 // load_parameters_path, opened and checked against the model; null: random weights are wanted.
-std::unique_ptr<models::gemma3::WeightSource> open_weights(const models::gemma3::Gemma3Model& model,
-                                                           const config::Config& config);
+std::unique_ptr<WeightSource> open_weights(const Gemma3Model& model, const config::Config& config);
 
 // The weights of the source, or without one random weights by init_weights_seed.
-void give_parameters(models::gemma3::Gemma3Model& model, const models::gemma3::WeightSource* source,
-                     const config::Config& config, const Devices& devices);
+void give_parameters(Gemma3Model& model, const WeightSource* source, const config::Config& config,
+                     const Devices& devices);
 
-}  // namespace mt::train
+}  // namespace mt::models::gemma3

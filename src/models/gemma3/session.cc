@@ -1,4 +1,4 @@
-#include "train/session.h"
+#include "models/gemma3/session.h"
 
 #include <cstring>
 
@@ -8,11 +8,8 @@
 #include "nnx/jit.h"
 #include "sharding/build_mesh.h"
 
-namespace mt::train {
+namespace mt::models::gemma3 {
 namespace {
-
-using models::gemma3::Gemma3Model;
-using models::gemma3::WeightSource;
 
 // Copies one layer's tensor to its place along the stacked axis of `out`.
 void put_layer(Tensor& out, const Tensor& layer, int64_t axis, int64_t index) {
@@ -38,9 +35,7 @@ ir::Products narrow_products(const pjrt::Client& client) {
 
 Tensor read_variable(const Gemma3Model& model, const WeightSource& source, const std::string& path,
                      const nnx::Variable& v) {
-  const auto name = [&](int64_t block) {
-    return models::gemma3::logical_name(model.config(), path, block);
-  };
+  const auto name = [&](int64_t block) { return logical_name(model.config(), path, block); };
   if (v.stack_axis < 0) return source.read(name(-1), v.type.shape, v.type.dtype);
   Tensor out(v.type.dtype, v.type.shape);
   for (int64_t i = 0; i < v.stack_length; ++i) {
@@ -73,8 +68,7 @@ Devices open_devices(const config::Config& config) {
 
 std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
                                         std::shared_ptr<const nnx::Partitioner> partitioner) {
-  auto model = std::make_unique<Gemma3Model>(models::gemma3::sizes_from(config),
-                                             models::gemma3::options_from(config), partitioner);
+  auto model = std::make_unique<Gemma3Model>(sizes_from(config), options_from(config), partitioner);
   for (const auto& [path, v] : nnx::variables(*model)) {
     nnx::array_type(path, *v, *partitioner);  // refuses sizes that the mesh doesn't divide
   }
@@ -83,8 +77,9 @@ std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
 
 void load_parameters(Gemma3Model& model, const WeightSource& source,
                      const std::shared_ptr<const pjrt::Client>& client) {
-  source.check(models::gemma3::weight_shapes(model.config()));
+  source.check(weight_shapes(model.config()));
   for (const auto& [path, v] : nnx::variables(model)) {
+    if (v->kind != nnx::VariableKind::kParam) continue;
     const auto type = nnx::array_type(path, *v, *model.partitioner());
     v->array = std::make_shared<pjrt::Array>(
         pjrt::Array::from_host(client, read_variable(model, source, path, *v), type));
@@ -96,7 +91,7 @@ std::unique_ptr<WeightSource> open_weights(const Gemma3Model& model, const confi
   const std::string& path = config.text("load_parameters_path");
   if (path.empty()) return nullptr;
   auto source = WeightSource::open(path, model.options().dtype);
-  source->check(models::gemma3::weight_shapes(model.config()));  // before anything is compiled
+  source->check(weight_shapes(model.config()));  // before anything is compiled
   return source;
 }
 
@@ -106,10 +101,8 @@ void give_parameters(Gemma3Model& model, const WeightSource* source, const confi
   nnx::initialize(
       model, devices.client, *devices.partitioner,
       static_cast<uint64_t>(config.integer("init_weights_seed")),
-      [&](const std::string& p, int64_t block) {
-        return models::gemma3::logical_name(model.config(), p, block);
-      },
+      [&](const std::string& p, int64_t block) { return logical_name(model.config(), p, block); },
       devices.cache.get());
 }
 
-}  // namespace mt::train
+}  // namespace mt::models::gemma3

@@ -1,0 +1,58 @@
+#include "data/open_tokenizer.h"
+
+#include "base/error.h"
+#include "checkpoint/gguf.h"
+
+namespace mt::data {
+namespace {
+
+GgufVocabulary vocabulary_of(const checkpoint::GgufFile& file) {
+  const auto key = [&](const char* name) -> const checkpoint::GgufValue& {
+    const auto* value = file.metadata(std::string("tokenizer.ggml.") + name);
+    if (value == nullptr) throw fail(ErrorKind::kIo, "{}: no tokenizer.ggml.{}", file.path(), name);
+    return *value;
+  };
+  const auto id = [&](const char* name) -> int64_t {
+    const auto* value = file.metadata(std::string("tokenizer.ggml.") + name);
+    return value == nullptr ? -1 : value->as_int();
+  };
+  GgufVocabulary v;
+  v.model = key("model").as_string();
+  v.tokens = key("tokens").as_strings();
+  v.scores = key("scores").as_floats();
+  for (const int64_t type : key("token_type").as_ints())
+    v.types.push_back(static_cast<int32_t>(type));
+  v.bos_id = id("bos_token_id");
+  v.eos_id = id("eos_token_id");
+  v.unk_id = id("unknown_token_id");
+  v.pad_id = id("padding_token_id");
+  if (const auto* prefix = file.metadata("tokenizer.ggml.add_space_prefix")) {
+    v.add_space_prefix = prefix->as_bool();
+  }
+  return v;
+}
+
+}  // namespace
+
+std::string tokenizer_path(const std::string& tokenizer, const std::string& weights) {
+  if (!tokenizer.empty()) return tokenizer;
+  if (weights.ends_with(".gguf")) return weights;
+  throw fail(ErrorKind::kConfig,
+             "text needs tokenizer_path: a SentencePiece file, or a GGUF file with a vocabulary");
+}
+
+Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size) {
+  Tokenizer tokenizer = [&] {
+    if (!path.ends_with(".gguf")) return Tokenizer::from_file(path);
+    const auto file = checkpoint::GgufFile::open(path);
+    return Tokenizer::from_gguf(vocabulary_of(*file), path);
+  }();
+  if (tokenizer.vocab_size() > vocab_size) {
+    throw fail(ErrorKind::kConfig,
+               "{} has {} pieces, the model has vocab_size={}: they don't belong together", path,
+               tokenizer.vocab_size(), vocab_size);
+  }
+  return tokenizer;
+}
+
+}  // namespace mt::data

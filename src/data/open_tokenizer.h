@@ -1,0 +1,18 @@
+// The tokenizer that a run's paths name.
+#pragma once
+
+#include <string>
+
+#include "data/tokenizer.h"
+
+namespace mt::data {
+
+// tokenizer_path, or without one the weights if they are a GGUF file, which holds its vocabulary.
+// Throws kConfig if neither will do.
+std::string tokenizer_path(const std::string& tokenizer, const std::string& weights);
+
+// A SentencePiece file, or the vocabulary of a GGUF file. Throws kIo for what can't be read, and
+// kConfig if it has more pieces than the model has rows.
+Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size);
+
+}  // namespace mt::data

@@ -1,0 +1,96 @@
+// The engine that decoding and serving stand on (JetStream's: prefill, insert, generate). A fixed
+// number of slots, each with its own caches; programs of fixed shapes, compiled once. A row's
+// result does not depend on its neighbours.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "models/gemma3/session.h"
+#include "nnx/jit.h"
+#include "serve/sampler.h"
+
+namespace mt::serve {
+
+struct EngineOptions {
+  int64_t slots = 1;
+  int64_t max_length = 0;  // prompt and generated tokens of a slot
+  int64_t chunk = 512;     // a longer prompt goes through prefill in pieces of this many tokens
+  DType cache_dtype = DType::kBF16;
+  bool keep_logits = false;  // bring every step's logits to the host: scoring, log-probabilities
+};
+
+struct Token {
+  int32_t id = 0;
+  float log_prob = 0;
+};
+
+// A prompt's caches and its first generated token: what insert() puts into a slot.
+struct Prefix {
+  std::vector<std::shared_ptr<pjrt::Array>> caches;
+  int64_t length = 0;  // tokens in the caches
+  Token first;
+  Tensor logits;  // f32 [1, V], of the token after the prompt; with keep_logits
+  Sampling sampling;
+};
+
+class Engine {
+ public:
+  // Nothing is compiled or allocated yet. `devices` must outlive the engine.
+  Engine(const config::Config& config, const models::gemma3::Devices& devices,
+         const EngineOptions& options);
+
+  // Opens load_parameters_path (or draws random weights) and makes the empty slots.
+  void load_params();
+
+  // Runs the prompt's 1 to max_length - 1 tokens and chooses the first token. Throws kConfig for a
+  // length or token out of range. `sampling` stays with the row.
+  Prefix prefill(std::span<const int32_t> tokens, const Sampling& sampling);
+  void insert(Prefix prefix, int64_t slot);
+  // The next token of every slot; those of slots that hold nothing, or are full, mean nothing.
+  std::vector<Token> generate();
+  // f32 [slots, V], of what generate() chose last; with keep_logits.
+  const Tensor& logits() const { return logits_; }
+  // The slot goes on with this token instead of the one that was chosen.
+  void force(int64_t slot, int32_t token);
+  void release(int64_t slot);
+
+  int64_t length(int64_t slot) const;  // tokens in the slot's caches; 0: free
+  int64_t cache_bytes_per_slot() const;
+  int64_t bytes_on_device() const;  // of parameters and slots, on the first device
+  const EngineOptions& options() const { return options_; }
+  const models::gemma3::Gemma3Config& sizes() const { return generation_->config(); }
+
+ private:
+  struct Slot {
+    int64_t length = 0;
+    int32_t last = 0;  // the token to run next
+    Sampling sampling;
+  };
+  using Model = models::gemma3::Gemma3Model;
+
+  std::unique_ptr<Model> make_model(int64_t rows) const;
+  std::vector<nnx::Variable*> caches_of(Model& model) const;
+  std::vector<nnx::Output> choose(Model& model, ir::Value last_b1d,
+                                  const std::vector<ir::Value>& in, size_t sampling_at,
+                                  bool greedy) const;
+  nnx::Compiled& prefill_program(int64_t tokens, bool choose, bool greedy);
+  nnx::Compiled& generate_program(bool greedy);
+  nnx::Compiled& insert_program();
+  void run_chunk(std::span<const int32_t> tokens, int64_t start, bool last, Prefix& prefix);
+  void give_empty_caches(Model& model) const;
+
+  const config::Config& config_;
+  const models::gemma3::Devices& devices_;
+  EngineOptions options_;
+  std::unique_ptr<Model> generation_, prefill_;  // the same parameters, caches of slots and 1 rows
+  std::vector<Slot> slots_;
+  Tensor logits_;
+  std::map<std::string, nnx::Compiled> programs_;
+};
+
+}  // namespace mt::serve

@@ -1,0 +1,243 @@
+// The engine against whole forward passes and against transformers on the real weights.
+#include "serve/engine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "support/small_model.h"
+
+namespace mt::serve {
+namespace {
+
+using Tokens = std::vector<int32_t>;
+
+constexpr const char* kWeights = MT_DEPS "/weights/gemma-3-270m-Q4_K_M.gguf";
+constexpr int64_t kVocab = 64;
+
+config::Config small_config(std::vector<std::string> more = {}) {
+  std::vector<std::string> words{"model_name=gemma3-4b",
+                                 "override_model_config=True",
+                                 "base_num_decoder_layers=8",
+                                 "base_emb_dim=32",
+                                 "base_num_query_heads=4",
+                                 "base_num_kv_heads=2",
+                                 "head_dim=8",
+                                 "base_mlp_dim=48",
+                                 "vocab_size=64",
+                                 "sliding_window_size=8",
+                                 "dtype=float32",
+                                 "attention=dot_product",
+                                 "init_weights_seed=3",
+                                 "jax_cache_dir="};
+  words.insert(words.end(), more.begin(), more.end());
+  return testing::config_of(words);
+}
+
+struct Small {
+  explicit Small(EngineOptions o, std::vector<std::string> more = {})
+      : config(small_config(std::move(more))), devices(models::gemma3::open_devices(config)) {
+    o.keep_logits = true;
+    o.cache_dtype = DType::kF32;
+    engine = std::make_unique<Engine>(config, devices, o);
+    engine->load_params();
+  }
+  config::Config config;
+  models::gemma3::Devices devices;
+  std::unique_ptr<Engine> engine;
+};
+
+Tokens random_tokens(int64_t count, uint64_t seed) {
+  Tokens out;
+  const RandomKey key = random_key(seed);
+  for (int64_t i = 0; i < count; ++i) {
+    out.push_back(static_cast<int32_t>(random_bits_at(key, static_cast<uint64_t>(i)) % kVocab));
+  }
+  return out;
+}
+
+// Logits of every position by one forward pass without caches: [length, V].
+Tensor whole_pass(Small& small, const Tokens& tokens) {
+  const auto model = models::gemma3::make_model(small.config, small.devices.partitioner);
+  models::gemma3::give_parameters(*model, nullptr, small.config, small.devices);
+  const auto length = static_cast<int64_t>(tokens.size());
+  Tokens positions, ones(tokens.size(), 1);
+  for (int32_t i = 0; i < length; ++i) positions.push_back(i);
+  auto program = train::trace_logits(*model, 1, length)->lower().compile(small.devices.client);
+  const Shape shape{1, length};
+  return program({Tensor::of<int32_t>(DType::kS32, shape, tokens),
+                  Tensor::of<int32_t>(DType::kS32, shape, positions),
+                  Tensor::of<int32_t>(DType::kS32, shape, ones)})[0]
+      .to_host();
+}
+
+double largest_difference(const Tensor& a, size_t row_a, const Tensor& b, size_t row_b) {
+  double worst = 0;
+  for (size_t i = 0; i < kVocab; ++i) {
+    const float x = a.data<float>()[row_a * kVocab + i], y = b.data<float>()[row_b * kVocab + i];
+    worst = std::max(worst, static_cast<double>(std::abs(x - y)));
+  }
+  return worst;
+}
+
+// A prompt of every length up to three windows, in chunks of every kind, then generation to the end
+// of the slot: each step's logits are those of the whole pass.
+TEST(Engine, PrefillInPiecesAndGenerationEqualOnePass) {
+  const Tokens text = random_tokens(30, 1);
+  for (const int64_t chunk : {1, 3, 8, 16, 64}) {
+    Small small({.slots = 2, .max_length = 30, .chunk = chunk});
+    const Tensor expected = whole_pass(small, text);
+    for (const size_t prompt :
+         {size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{17}, size_t{24}}) {
+      Prefix prefix = small.engine->prefill(std::span(text).first(prompt), {});
+      EXPECT_LT(largest_difference(prefix.logits, 0, expected, prompt - 1), 1e-4)
+          << "chunks of " << chunk << ", prompt of " << prompt;
+      small.engine->insert(std::move(prefix), 1);  // longer and shorter ones before it
+      for (size_t at = prompt; at < text.size() - 1; ++at) {
+        small.engine->force(1, text[at]);
+        small.engine->generate();
+        ASSERT_LT(largest_difference(small.engine->logits(), 1, expected, at), 1e-4)
+            << "chunks of " << chunk << ", prompt of " << prompt << ", token " << at;
+      }
+      EXPECT_EQ(small.engine->length(1), 29);
+    }
+  }
+}
+
+// The same request alone and between others, in any slot: the same tokens and bits.
+TEST(Engine, ARowDoesNotDependOnItsNeighbours) {
+  const auto run = [](Engine& engine, int64_t slot, int64_t neighbours) {
+    for (int64_t s = 0; s < neighbours; ++s) {
+      if (s == slot) continue;
+      const Tokens other = random_tokens(5 + 3 * s, 100 + static_cast<uint64_t>(s));
+      engine.insert(engine.prefill(other, {.temperature = 1.5F, .seed = 7}), s);
+    }
+    const Tokens text = random_tokens(11, 5);
+    Prefix prefix = engine.prefill(text, {.temperature = 0.8F, .top_k = 20, .seed = 9});
+    std::vector<float> out{static_cast<float>(prefix.first.id), prefix.first.log_prob};
+    engine.insert(std::move(prefix), slot);
+    for (int i = 0; i < 12; ++i) {
+      const Token t = engine.generate()[static_cast<size_t>(slot)];
+      out.push_back(static_cast<float>(t.id));
+      out.push_back(t.log_prob);
+    }
+    for (int64_t s = 0; s < engine.options().slots; ++s) engine.release(s);
+    return out;
+  };
+  Small small({.slots = 4, .max_length = 40, .chunk = 8});
+  const std::vector<float> alone = run(*small.engine, 0, 0);
+  for (const int64_t slot : {0, 2, 3}) EXPECT_EQ(run(*small.engine, slot, 4), alone) << slot;
+}
+
+TEST(Engine, LocalLayersKeepTheirWindowOnly) {
+  Small a({.slots = 1, .max_length = 100}), b({.slots = 1, .max_length = 200});
+  // 7 local layers of a window of 8, one global: only that one grows.
+  const int64_t token = 2 * 2 * 8 * 4;  // key and value, heads, dim, bytes
+  EXPECT_EQ(a.engine->cache_bytes_per_slot(), token * (7 * 8 + 100));
+  EXPECT_EQ(b.engine->cache_bytes_per_slot(), token * (7 * 8 + 200));
+}
+
+TEST(Engine, RefusesWhatDoesNotFit) {
+  Small small({.slots = 1, .max_length = 10});
+  const auto error = [&](const Tokens& tokens) -> std::string {
+    try {
+      small.engine->prefill(tokens, {});
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error({}), "a prompt of 0 tokens: expected 1 to 9");
+  EXPECT_EQ(error(Tokens(10, 1)), "a prompt of 10 tokens: expected 1 to 9");
+  EXPECT_EQ(error({1, 64}), "token 64 in the prompt: the vocabulary has 64");
+  EXPECT_EQ(error({-1}), "token -1 in the prompt: the vocabulary has 64");
+}
+
+struct Forced {
+  Tokens ids, forced;
+  const Json* top;
+};
+
+// transformers' five best log-probabilities before each forced token, all prompts at once.
+class RealGoldens {
+ public:
+  RealGoldens()
+      : golden_(Json::parse(read_file(MT_SOURCE_DIR "/tests/golden/real/forced_top5.json"))) {
+    for (const Json& p : golden_.as_array()) {
+      prompts.push_back({ints(p.at("ids")), ints(p.at("forced")), &p.at("top")});
+    }
+  }
+  // Compares one step's logits; counts steps whose most likely token is another.
+  void check(const Forced& p, size_t step, std::span<const float> logits) {
+    double top = -1e30, sum = 0;
+    size_t best = 0;
+    for (size_t i = 0; i < logits.size(); ++i) {
+      if (static_cast<double>(logits[i]) > top) top = static_cast<double>(logits[best = i]);
+    }
+    for (const float x : logits) sum += std::exp(static_cast<double>(x) - top);
+    const auto& expected = p.top->as_array()[step].as_array();
+    for (const Json& pair : expected) {
+      const auto id = static_cast<size_t>(pair.as_array()[0].as_int());
+      const double found = static_cast<double>(logits[id]) - top - std::log(sum);
+      worst = std::max(worst, std::abs(found - pair.as_array()[1].as_double()));
+    }
+    different += best != static_cast<size_t>(expected[0].as_array()[0].as_int());
+    ++steps;
+  }
+  std::vector<Forced> prompts;
+  double worst = 0;
+  int64_t different = 0, steps = 0;
+
+ private:
+  static Tokens ints(const Json& json) {
+    Tokens out;
+    for (const Json& x : json.as_array()) out.push_back(static_cast<int32_t>(x.as_int()));
+    return out;
+  }
+  Json golden_;
+};
+
+TEST(Engine, RealWeightsGiveTransformersLogProbabilities) {
+  ASSERT_TRUE(exists(kWeights)) << kWeights << " is missing: run make setup";
+  RealGoldens golden;
+  ASSERT_EQ(golden.prompts.size(), 12U);
+  const auto config =
+      testing::config_of({"model_name=gemma3-270m", "dtype=float32",
+                          "jax_cache_dir=", std::string("load_parameters_path=") + kWeights});
+  const auto devices = models::gemma3::open_devices(config);
+  const auto slots = static_cast<int64_t>(golden.prompts.size());
+  Engine engine(config, devices,
+                {.slots = slots,
+                 .max_length = 1300,
+                 .chunk = 256,
+                 .cache_dtype = DType::kF32,
+                 .keep_logits = true});
+  engine.load_params();
+  const auto vocab = static_cast<size_t>(engine.sizes().vocab_size);
+  for (int64_t s = 0; s < slots; ++s) {
+    const Forced& p = golden.prompts[static_cast<size_t>(s)];
+    Prefix prefix = engine.prefill(p.ids, {});
+    golden.check(p, 0, prefix.logits.data<float>());
+    engine.insert(std::move(prefix), s);
+  }
+  for (size_t step = 1; step < 48; ++step) {
+    for (size_t s = 0; s < golden.prompts.size(); ++s) {
+      const Tokens& forced = golden.prompts[s].forced;
+      if (step < forced.size()) engine.force(static_cast<int64_t>(s), forced[step - 1]);
+    }
+    engine.generate();
+    for (size_t s = 0; s < golden.prompts.size(); ++s) {
+      if (step >= golden.prompts[s].forced.size()) continue;
+      golden.check(golden.prompts[s], step,
+                   engine.logits().data<float>().subspan(s * vocab, vocab));
+    }
+  }
+  EXPECT_EQ(golden.steps, 376);
+  EXPECT_LT(golden.worst, 2e-3);
+  EXPECT_EQ(golden.different, 0);
+}
+
+}  // namespace
+}  // namespace mt::serve
