@@ -1,12 +1,13 @@
 // What one instruction set offers: loops over rows, called by the drivers in products.cc.
 //
-// A weight or an activation row of K values is unpacked to a Row: 8-bit integers, the scale that
-// 4 of them (one 32-bit lane of an integer product) share, and one more number for each 16. With w
-// a weight's and x an activation's Row,
-//   dot(w, x) = sum over lanes i: w.scale[i] * x.scale[i] * (integer product of the lane's values)
-//             + sum over groups g of 16: w.per_16[g] * x.per_16[g]
-// where w.per_16 is the minimum that the group's values have in common (0 for formats without one)
-// and x.per_16 the group's sum. How x's integers are stored is the instruction set's own matter.
+// A weight's or an activation's row of K values becomes 8-bit integers q, the scale that 4 of them
+// (one 32-bit lane of an integer product) share, and one more number for each 16. With w a weight's
+// row and x an activation's,
+//   dot(w, x) = sum over lanes:         w.scale * x.scale * (sum of the lane's 4 products)
+//             + sum over groups of 16:  w.per_16 * x.per_16
+// where w.per_16 is the minimum that the group's values have in common (read only where the format
+// has one) and x.per_16 the group's sum. How x's integers are stored is the instruction set's own
+// matter.
 #pragma once
 
 #include <array>
@@ -15,32 +16,39 @@
 
 namespace mt::kernels {
 
-struct Row {
-  uint8_t* q = nullptr;
-  float* scale = nullptr;   // one for 4 values
-  float* per_16 = nullptr;  // one for 16 values
-};
+// The functions here are always inlined: a copy of one that was compiled for a newer processor must
+// not be what the linker keeps for all.
 
-// Rows are padded with zeros so that loops need no remainder: q and scale to whole chunks, per_16
-// to whole registers. Every part starts on a cache line.
-constexpr int64_t kChunk = 64;
-constexpr int64_t chunk_count(int64_t k) { return (k + kChunk - 1) / kChunk; }
-constexpr int64_t group_count(int64_t k) { return (chunk_count(k) * 4 + 15) / 16 * 16; }
-constexpr int64_t row_size(int64_t k) {
-  return chunk_count(k) * 2 * kChunk + group_count(k) * static_cast<int64_t>(sizeof(float));
+constexpr int64_t kChunk = 64;   // values: 64 bytes of q, then their 16 scales
+constexpr int64_t kBlock = 256;  // values with 16 numbers per_16
+[[gnu::always_inline]] constexpr int64_t chunk_count(int64_t k) {
+  return (k + kChunk - 1) / kChunk;
 }
-inline Row row_at(std::byte* memory, int64_t k) {
-  std::byte* scale = memory + chunk_count(k) * kChunk;
-  return {reinterpret_cast<uint8_t*>(memory), reinterpret_cast<float*>(scale),
-          reinterpret_cast<float*>(scale + chunk_count(k) * kChunk)};
+[[gnu::always_inline]] constexpr int64_t block_count(int64_t k) {
+  return (k + kBlock - 1) / kBlock;
 }
 
-// Several rows of activations, one after the other.
+// `count` rows, interleaved by chunk so that a loop over them has one pointer. The scales and the
+// per_16 of activations are 0 beyond k; of weights what lies there must only be finite. On a cache
+// line.
 struct Rows {
   std::byte* memory = nullptr;
   int64_t count = 0;
   int64_t k = 0;
-  Row operator[](int64_t m) const { return row_at(memory + m * row_size(k), k); }
+
+  [[gnu::always_inline]] uint8_t* q(int64_t row, int64_t chunk) const {
+    return reinterpret_cast<uint8_t*>(memory + (chunk * count + row) * 2 * kChunk);
+  }
+  [[gnu::always_inline]] float* scale(int64_t row, int64_t chunk) const {
+    return reinterpret_cast<float*>(memory + (chunk * count + row) * 2 * kChunk + kChunk);
+  }
+  [[gnu::always_inline]] float* per_16(int64_t row, int64_t block) const {
+    std::byte* start = memory + chunk_count(k) * count * 2 * kChunk;
+    return reinterpret_cast<float*>(start) + (block * count + row) * 16;
+  }
+  [[gnu::always_inline]] static constexpr int64_t bytes(int64_t count, int64_t k) {
+    return count * (chunk_count(k) * 2 * kChunk + block_count(k) * 64);
+  }
 };
 
 // The block formats of checkpoint/gguf_blocks.h that products take.
@@ -57,7 +65,7 @@ enum class Format : uint8_t {
   kQ6_K
 };
 constexpr size_t kFormats = 10;
-constexpr bool has_minimum(Format f) {
+[[gnu::always_inline]] constexpr bool has_minimum(Format f) {
   return f == Format::kQ4_1 || f == Format::kQ5_1 || f == Format::kQ2_K || f == Format::kQ4_K ||
          f == Format::kQ5_K;
 }
@@ -75,10 +83,10 @@ struct BlockRows {
 };
 
 struct FormatKernels {
-  // One row of blocks to a Row (padding included).
-  void (*unpack)(const uint8_t* blocks, int64_t k, Row out) = nullptr;
-  // Rows times one activation row, straight from the blocks; null if nothing beats unpacking first.
-  void (*dot)(BlockRows w, int64_t k, Row x, float* out) = nullptr;
+  // One row of blocks of out.k values to the one row of `out`.
+  void (*unpack)(const uint8_t* blocks, Rows out) = nullptr;
+  // Rows times the one row of x, straight from the blocks; null if unpacking first is as good.
+  void (*dot)(BlockRows w, Rows x, float* out) = nullptr;
 };
 
 enum class Float : uint8_t { kF32, kF16, kBF16 };
@@ -90,12 +98,12 @@ struct FloatRows {
 };
 
 struct KernelTable {
-  void (*quantise)(const float* x, int64_t k, Row out) = nullptr;
+  void (*quantise)(const float* x, Rows out, int64_t row) = nullptr;
   std::array<FormatKernels, kFormats> formats;  // by Format
   // One unpacked weight row times all rows of x.
-  void (*dot_unpacked)(Row w, bool minimum, Rows x, Results out) = nullptr;
-  // The values of an unpacked weight row, k of them.
-  void (*to_f32)(Row w, bool minimum, int64_t k, float* out) = nullptr;
+  void (*dot_unpacked)(Rows w, bool minimum, Rows x, Results out) = nullptr;
+  // The values of an unpacked weight row.
+  void (*to_f32)(Rows w, bool minimum, float* out) = nullptr;
   std::array<void (*)(const void* in, int64_t k, float* out), 3> widen{};  // by Float
   // Rows times x[m, k].
   std::array<void (*)(FloatRows w, const float* x, int64_t m, Results out), 3> matvec{};

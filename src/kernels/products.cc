@@ -83,7 +83,7 @@ void round_to_bf16(const float* in, int64_t count, void* out) {
 
 Rows quantise(const KernelTable& table, const float* x, int64_t m, int64_t k, std::byte* memory) {
   const Rows rows{memory, m, k};
-  for (int64_t i = 0; i < m; ++i) table.quantise(x + i * k, k, rows[i]);
+  for (int64_t i = 0; i < m; ++i) table.quantise(x + i * k, rows, i);
   return rows;
 }
 
@@ -98,26 +98,27 @@ bool can_dequantise(const BlockFormat& format) {
 void dequantise(const Engine& engine, const BlockFormat& format, const void* blocks, int64_t rows,
                 int64_t k, DType dtype, void* out) {
   MT_CHECK(can_dequantise(format) && k % format.elements == 0);
+  if (k == 0) return;
   const KernelTable& table = kernels_for(engine.set);
   const auto block_format = format_of(format);
   const int64_t row_bytes = k / format.elements * format.bytes;
   const int64_t out_bytes = k * byte_size(dtype);
   // A thread's scratch: the unpacked row, then its values where bfloat16 is wanted.
-  const int64_t thread_bytes = row_size(k) + row_size(k) * 2;
+  const int64_t thread_bytes = Rows::bytes(1, k) + chunk_count(k) * kChunk * 4;
   const Scratch scratch(thread_bytes * engine.pool.threads());
   Pieces pieces;
   pieces.add(0, rows, row_bytes);
   pieces.run(engine.pool, [&](const Piece& piece, int thread) {
     std::byte* mine = scratch.data() + thread * thread_bytes;
-    const Row row = row_at(mine, k);
-    auto* wide = reinterpret_cast<float*>(mine + row_size(k));
+    const Rows row{mine, 1, k};
+    auto* wide = reinterpret_cast<float*>(mine + Rows::bytes(1, k));
     for (int64_t n = piece.begin; n < piece.end; ++n) {
       const auto* in = static_cast<const uint8_t*>(blocks) + n * row_bytes;
       auto* to = static_cast<std::byte*>(out) + n * out_bytes;
       float* values = dtype == DType::kF32 ? reinterpret_cast<float*>(to) : wide;
       if (block_format) {
-        table.formats[static_cast<size_t>(*block_format)].unpack(in, k, row);
-        table.to_f32(row, has_minimum(*block_format), k, values);
+        table.formats[static_cast<size_t>(*block_format)].unpack(in, row);
+        table.to_f32(row, has_minimum(*block_format), values);
       } else {
         table.widen[static_cast<size_t>(*float_of(format.dtype))](in, k, values);
       }
@@ -128,9 +129,13 @@ void dequantise(const Engine& engine, const BlockFormat& format, const void* blo
 
 void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k,
                       std::span<const QuantisedWeight> weights) {
+  if (k == 0) {
+    for (const QuantisedWeight& w : weights) std::fill_n(w.out, m * w.rows, 0.0F);
+    return;
+  }
   const KernelTable& table = kernels_for(engine.set);
-  const int64_t x_bytes = m * row_size(k);
-  const Scratch scratch(x_bytes + row_size(k) * engine.pool.threads());
+  const int64_t x_bytes = Rows::bytes(m, k);
+  const Scratch scratch(x_bytes + Rows::bytes(1, k) * engine.pool.threads());
   const Rows rows = quantise(table, x, m, k, scratch.data());
   Pieces pieces;
   const auto row_bytes = [&](const QuantisedWeight& w) {
@@ -144,12 +149,12 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
     const int64_t bytes = row_bytes(w);
     const auto* blocks = static_cast<const uint8_t*>(w.blocks) + piece.begin * bytes;
     if (m == 1 && kernels.dot != nullptr) {
-      kernels.dot({blocks, piece.end - piece.begin, bytes}, k, rows[0], w.out + piece.begin);
+      kernels.dot({blocks, piece.end - piece.begin, bytes}, rows, w.out + piece.begin);
       return;
     }
-    const Row unpacked = row_at(scratch.data() + x_bytes + thread * row_size(k), k);
+    const Rows unpacked{scratch.data() + x_bytes + thread * Rows::bytes(1, k), 1, k};
     for (int64_t n = piece.begin; n < piece.end; ++n, blocks += bytes) {
-      kernels.unpack(blocks, k, unpacked);
+      kernels.unpack(blocks, unpacked);
       table.dot_unpacked(unpacked, has_minimum(format), rows, {w.out + n, w.rows});
     }
   });

@@ -11,7 +11,15 @@
 namespace mt::kernels {
 namespace {
 
-int8_t* signed_bytes(Row row) { return reinterpret_cast<int8_t*>(row.q); }
+int8_t& q(Rows rows, int64_t row, int64_t i) {
+  return reinterpret_cast<int8_t*>(rows.q(row, i / kChunk))[i % kChunk];
+}
+float& scale(Rows rows, int64_t row, int64_t i) {
+  return rows.scale(row, i / kChunk)[i % kChunk / 4];
+}
+float& per_16(Rows rows, int64_t row, int64_t i) {
+  return rows.per_16(row, i / kBlock)[i % kBlock / 16];
+}
 
 // NaN if any value is not finite: 8-bit integers could not show it. 0 if all are so small that the
 // scale would have no inverse.
@@ -25,49 +33,44 @@ float scale_of(const float* x, int64_t count) {
   return scale < std::numeric_limits<float>::min() ? 0.0F : scale;
 }
 
-void quantise(const float* x, int64_t k, Row out) {
-  const int64_t padded = chunk_count(k) * kChunk;
-  int8_t* q = signed_bytes(out);
-  for (int64_t b = 0; b < k / 32; ++b) {
-    const float scale = scale_of(x + 32 * b, 32);
-    const float inverse = scale > 0 ? 1.0F / scale : 0.0F;
-    std::fill_n(out.scale + 8 * b, 8, scale);
-    for (int64_t i = 32 * b; i < 32 * (b + 1); ++i) {
-      const float rounded = inverse > 0 ? std::nearbyint(x[i] * inverse) : 0.0F;
-      q[i] = static_cast<int8_t>(std::clamp(rounded, -127.0F, 127.0F));
-    }
-    for (int64_t g = 2 * b; g < 2 * (b + 1); ++g) {
+void quantise(const float* x, Rows out, int64_t row) {
+  std::fill_n(out.scale(row, chunk_count(out.k) - 1), 16, 0.0F);
+  std::fill_n(out.per_16(row, block_count(out.k) - 1), 16, 0.0F);
+  for (int64_t at = 0; at < out.k; at += 32) {
+    const float step = scale_of(x + at, 32);
+    const float inverse = step > 0 ? 1.0F / step : 0.0F;
+    std::fill_n(&scale(out, row, at), 8, step);
+    for (int64_t group = at; group < at + 32; group += 16) {
       int sum = 0;
-      for (int64_t i = 16 * g; i < 16 * (g + 1); ++i) sum += q[i];
-      out.per_16[g] = scale * static_cast<float>(sum);
+      for (int64_t i = group; i < group + 16; ++i) {
+        const float rounded = inverse > 0 ? std::nearbyint(x[i] * inverse) : 0.0F;
+        q(out, row, i) = static_cast<int8_t>(rounded);
+        sum += q(out, row, i);
+      }
+      per_16(out, row, group) = step * static_cast<float>(sum);
     }
   }
-  std::fill(out.q + k, out.q + padded, uint8_t{0});
-  std::fill(out.scale + k / 4, out.scale + padded / 4, 0.0F);
-  std::fill(out.per_16 + k / 16, out.per_16 + group_count(k), 0.0F);
 }
 
-float dot(Row w, bool minimum, Row x, int64_t k) {
+float dot(Rows w, bool minimum, Rows x, int64_t m) {
   float sum = 0;
-  for (int64_t group = 0; group < k / 16; ++group) {
+  for (int64_t group = 0; group < x.k; group += 16) {
     int product = 0;
-    for (int64_t i = 16 * group; i < 16 * (group + 1); ++i) {
-      product += signed_bytes(w)[i] * signed_bytes(x)[i];
-    }
-    sum += w.scale[4 * group] * x.scale[4 * group] * static_cast<float>(product);
-    if (minimum) sum += w.per_16[group] * x.per_16[group];
+    for (int64_t i = group; i < group + 16; ++i) product += q(w, 0, i) * q(x, m, i);
+    sum += scale(w, 0, group) * scale(x, m, group) * static_cast<float>(product);
+    if (minimum) sum += per_16(w, 0, group) * per_16(x, m, group);
   }
   return sum;
 }
 
-void dot_unpacked(Row w, bool minimum, Rows x, Results out) {
-  for (int64_t m = 0; m < x.count; ++m) out.data[m * out.stride] = dot(w, minimum, x[m], x.k);
+void dot_unpacked(Rows w, bool minimum, Rows x, Results out) {
+  for (int64_t m = 0; m < x.count; ++m) out.data[m * out.stride] = dot(w, minimum, x, m);
 }
 
-void to_f32(Row w, bool minimum, int64_t k, float* out) {
-  for (int64_t i = 0; i < k; ++i) {
-    const float value = w.scale[i / 4] * static_cast<float>(signed_bytes(w)[i]);
-    out[i] = minimum ? value + w.per_16[i / 16] : value;
+void to_f32(Rows w, bool minimum, float* out) {
+  for (int64_t i = 0; i < w.k; ++i) {
+    const float value = scale(w, 0, i) * static_cast<float>(q(w, 0, i));
+    out[i] = minimum ? value + per_16(w, 0, i) : value;
   }
 }
 

@@ -126,18 +126,22 @@ constexpr std::array<Unpacker, kFormats> kUnpackers{{
 
 }  // namespace
 
-void unpack_row(Format format, const uint8_t* blocks, int64_t k, Row out) {
+void unpack_row(Format format, const uint8_t* blocks, Rows out) {
   const Unpacker& u = kUnpackers[static_cast<size_t>(format)];
-  float scale[16];
-  for (int64_t at = 0; at < k; at += u.elements, blocks += u.bytes) {
-    u.unpack(blocks, {reinterpret_cast<int8_t*>(out.q + at), scale, out.per_16 + at / 16});
-    for (int64_t lane = 0; lane < u.elements / 4; ++lane)
-      out.scale[at / 4 + lane] = scale[lane / 4];
+  // What lies beyond k only has to be finite.
+  std::fill_n(out.scale(0, chunk_count(out.k) - 1), 16, 0.0F);
+  std::fill_n(out.per_16(0, block_count(out.k) - 1), 16, 0.0F);
+  int8_t q[256];
+  float scale[16], minimum[16];
+  for (int64_t at = 0; at < out.k; at += u.elements, blocks += u.bytes) {
+    u.unpack(blocks, {q, scale, minimum});
+    for (int64_t i = 0; i < u.elements; i += 16) {
+      const int64_t chunk = (at + i) / kChunk, within = (at + i) % kChunk;
+      std::memcpy(out.q(0, chunk) + within, q + i, 16);
+      std::fill_n(out.scale(0, chunk) + within / 4, 4, scale[i / 16]);
+      out.per_16(0, (at + i) / kBlock)[(at + i) % kBlock / 16] = minimum[i / 16];
+    }
   }
-  const int64_t padded = chunk_count(k) * kChunk;
-  std::fill(out.q + k, out.q + padded, uint8_t{0});
-  std::fill(out.scale + k / 4, out.scale + padded / 4, 0.0F);
-  std::fill(out.per_16 + k / 16, out.per_16 + group_count(k), 0.0F);
 }
 
 }  // namespace mt::kernels

@@ -6,12 +6,12 @@
 
 namespace mt::kernels {
 
-// `blocks` holds one row of k values.
-void unpack_row(Format format, const uint8_t* blocks, int64_t k, Row out);
+// `blocks` holds one row of out.k values.
+void unpack_row(Format format, const uint8_t* blocks, Rows out);
 
 template <Format kFormat>
-void unpack_row_of(const uint8_t* blocks, int64_t k, Row out) {
-  unpack_row(kFormat, blocks, k, out);
+void unpack_row_of(const uint8_t* blocks, Rows out) {
+  unpack_row(kFormat, blocks, out);
 }
 
 }  // namespace mt::kernels

@@ -1,0 +1,343 @@
+// The kernels' loops, written once over a register type V (ymm.h, avx512.cc). Each file that
+// instantiates them has V in an unnamed namespace, so that the linker never mixes the code of two
+// instruction sets.
+//
+// V has Bytes (kValues 8-bit integers), Floats (kLanes = kValues / 4 numbers), Scales (16 numbers),
+// Weights (Bytes made ready for products) and the functions used below.
+#pragma once
+
+#include "kernels/kernel_table.h"
+#include "kernels/unpack.h"
+
+namespace mt::kernels {
+
+// --- blocks of 32 values: `a` is a block and `b` the next one, or `a` again where there is none.
+// V with one block to a register looks at `a` alone.
+
+struct Q8_0 {
+  static constexpr Format kFormat = Format::kQ8_0;
+  static constexpr int64_t kBytes = 34;
+  template <class V>
+  static typename V::Bytes bytes(const uint8_t* a, const uint8_t* b) {
+    return V::load_two(a + 2, b + 2);
+  }
+};
+
+template <Format kOf, int64_t kHeader, bool kFifthBit, int kZero>
+struct Nibbles {
+  static constexpr Format kFormat = kOf;
+  static constexpr int64_t kBytes = kHeader + (kFifthBit ? 4 : 0) + 16;
+  template <class V>
+  static typename V::Bytes bytes(const uint8_t* a, const uint8_t* b) {
+    typename V::Bytes q = V::nibbles(a + kBytes - 16, b + kBytes - 16);
+    if constexpr (kZero != 0) q = V::subtract(q, kZero);
+    if constexpr (kFifthBit) q = V::add_16_where(q, a + kHeader, b + kHeader);
+    return q;
+  }
+};
+using Q4_0 = Nibbles<Format::kQ4_0, 2, false, 8>;
+using Q4_1 = Nibbles<Format::kQ4_1, 4, false, 0>;
+using Q5_0 = Nibbles<Format::kQ5_0, 2, true, 16>;
+using Q5_1 = Nibbles<Format::kQ5_1, 4, true, 0>;
+
+// Gives `sink` a row's chunks of V::kValues integers with their scales, and its minima.
+template <class V, class F, class Sink>
+void walk_32(const uint8_t* p, int64_t k, Sink& sink) {
+  constexpr int64_t kTogether = V::kValues / 32;
+  const int64_t blocks = k / 32, whole = blocks / kTogether;
+  for (int64_t c = 0; c < whole; ++c) {
+    const uint8_t* a = p + c * kTogether * F::kBytes;
+    const uint8_t* b = a + (kTogether - 1) * F::kBytes;
+    sink.chunk(c, F::template bytes<V>(a, b), V::halves(a, b));
+  }
+  if (blocks % kTogether != 0) {
+    const uint8_t* a = p + (blocks - 1) * F::kBytes;
+    sink.chunk(whole, F::template bytes<V>(a, a), V::halves(a, a));
+  }
+  if constexpr (has_minimum(F::kFormat)) {
+    for (int64_t b = 0; b < blocks; ++b) sink.minimum_of_32(b, V::half(p + b * F::kBytes + 2));
+  }
+}
+
+// --- blocks of 256 values
+
+struct Q4_K {
+  static constexpr Format kFormat = Format::kQ4_K;
+  static constexpr int64_t kBytes = 144;
+  template <class V>
+  static typename V::Bytes bytes(const uint8_t* p, int chunk) {
+    return V::nibble_rows(p + 16, chunk);
+  }
+};
+struct Q5_K {
+  static constexpr Format kFormat = Format::kQ5_K;
+  static constexpr int64_t kBytes = 176;
+  template <class V>
+  static typename V::Bytes bytes(const uint8_t* p, int chunk) {
+    return V::add_16_where_row(V::nibble_rows(p + 48, chunk), p + 16, chunk);
+  }
+};
+struct Q6_K {
+  static constexpr Format kFormat = Format::kQ6_K;
+  static constexpr int64_t kBytes = 210;
+  template <class V>
+  static typename V::Bytes bytes(const uint8_t* p, int chunk) {
+    return V::subtract(V::six_bits(p, p + 128, chunk), 32);
+  }
+};
+
+struct ScalesAndMinima {  // 8 bytes each
+  uint64_t scales, minima;
+};
+// Eight 6-bit scales and minima out of 12 bytes (checkpoint/gguf_blocks.cc), all at once.
+[[gnu::always_inline]] inline ScalesAndMinima k4_scales(const uint8_t* p) {
+  uint32_t a, b, c;
+  __builtin_memcpy(&a, p, 4);
+  __builtin_memcpy(&b, p + 4, 4);
+  __builtin_memcpy(&c, p + 8, 4);
+  const uint64_t high_scales = (c & 0x0f0f0f0fU) | ((a >> 2) & 0x30303030U);
+  const uint64_t high_minima = ((c >> 4) & 0x0f0f0f0fU) | ((b >> 2) & 0x30303030U);
+  return {(a & 0x3f3f3f3fU) | high_scales << 32, (b & 0x3f3f3f3fU) | high_minima << 32};
+}
+
+template <class V, class F, class Sink>
+void walk_256(const uint8_t* p, int64_t k, Sink& sink) {
+  constexpr int kChunks = static_cast<int>(kBlock / V::kValues);
+  for (int64_t block = 0; block < k / kBlock; ++block, p += F::kBytes) {
+    typename V::Scales scales;
+    if constexpr (F::kFormat == Format::kQ6_K) {
+      scales = V::scales_s8(p + 192, V::half(p + 208));
+    } else {
+      const ScalesAndMinima packed = k4_scales(p + 4);
+      scales = V::scales_u8(packed.scales, V::half(p));
+      sink.minima(block, V::scales_u8(packed.minima, -V::half(p + 2)));
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < kChunks; ++c) {
+      sink.chunk(block * kChunks + c, F::template bytes<V>(p, c), V::expand(scales, c));
+    }
+  }
+}
+
+template <class V, class F, class Sink>
+[[gnu::always_inline]] inline void walk(const uint8_t* p, int64_t k, Sink& sink) {
+  if constexpr (F::kFormat >= Format::kQ2_K) {
+    walk_256<V, F>(p, k, sink);
+  } else {
+    walk_32<V, F>(p, k, sink);
+  }
+}
+
+// A chunk of V::kValues lies in one of kChunk: which, and where.
+template <class V>
+struct Place {
+  static constexpr int64_t kParts = kChunk / V::kValues;
+  [[gnu::always_inline]] explicit Place(int64_t c)
+      : chunk(c / kParts), q(c % kParts * V::kValues), scale(c % kParts * V::kLanes) {}
+  int64_t chunk, q, scale;
+};
+
+template <class V>
+struct StoreRow {  // a sink
+  Rows out;
+  [[gnu::always_inline]] void chunk(int64_t c, typename V::Bytes q, typename V::Floats scale) {
+    const Place<V> at(c);
+    V::store(out.q(0, at.chunk) + at.q, q);
+    V::store(out.scale(0, at.chunk) + at.scale, scale);
+  }
+  [[gnu::always_inline]] void minima(int64_t block, typename V::Scales m) {
+    V::store(out.per_16(0, block), m);
+  }
+  [[gnu::always_inline]] void minimum_of_32(int64_t b, float m) {
+    float* to = out.per_16(0, b / 8) + b % 8 * 2;
+    to[0] = m;
+    to[1] = m;
+  }
+};
+
+template <class V>
+struct Dot {  // a sink
+  Rows x;
+  typename V::Floats sum = V::zero();
+  float minimum = 0;
+  [[gnu::always_inline]] void chunk(int64_t c, typename V::Bytes q, typename V::Floats scale) {
+    const Place<V> at(c);
+    const auto product = V::dot(V::prepare(q), x.q(0, at.chunk) + at.q);
+    sum = V::fma(product, V::multiply(scale, V::load(x.scale(0, at.chunk) + at.scale)), sum);
+  }
+  [[gnu::always_inline]] void minima(int64_t block, typename V::Scales m) {
+    sum = V::fma(m, x.per_16(0, block), sum);
+  }
+  [[gnu::always_inline]] void minimum_of_32(int64_t b, float m) {
+    const float* sums = x.per_16(0, b / 8) + b % 8 * 2;
+    minimum += m * (sums[0] + sums[1]);
+  }
+};
+
+template <class V, class F>
+void unpack(const uint8_t* blocks, Rows out) {
+  for (int64_t i = 0; i < 16; ++i) out.per_16(0, block_count(out.k) - 1)[i] = 0;
+  StoreRow<V> sink{out};
+  walk<V, F>(blocks, out.k, sink);
+}
+
+template <class V, class F>
+void dot(BlockRows w, Rows x, float* out) {
+  for (int64_t n = 0; n < w.count; ++n) {
+    Dot<V> sink{x};
+    walk<V, F>(w.data + n * w.bytes, x.k, sink);
+    out[n] = V::sum(sink.sum) + sink.minimum;
+  }
+}
+
+// --- several rows of activations: kM accumulators at a time
+
+template <class V, int kM>
+void dot_tile(Rows w, bool minimum, Rows x, int64_t first, Results out) {
+  typename V::Floats sum[kM];
+#pragma GCC unroll 16
+  for (int m = 0; m < kM; ++m) sum[m] = V::zero();
+  const int64_t steps = chunk_count(x.k) * Place<V>::kParts;
+  for (int64_t c = 0; c < steps; ++c) {
+    const Place<V> at(c);
+    const auto weights = V::prepare(V::load_bytes(w.q(0, at.chunk) + at.q));
+    const auto scale = V::load(w.scale(0, at.chunk) + at.scale);
+    const uint8_t* q = x.q(first, at.chunk) + at.q;
+    const float* x_scale = x.scale(first, at.chunk) + at.scale;
+#pragma GCC unroll 16
+    for (int m = 0; m < kM; ++m) {
+      const auto product = V::dot(weights, q + m * 2 * kChunk);
+      sum[m] = V::fma(product, V::multiply(scale, V::load(x_scale + m * kChunk / 2)), sum[m]);
+    }
+  }
+  for (int64_t b = 0; minimum && b < block_count(x.k); ++b) {
+    const typename V::Scales minima = V::load_scales(w.per_16(0, b));
+#pragma GCC unroll 16
+    for (int m = 0; m < kM; ++m) sum[m] = V::fma(minima, x.per_16(first + m, b), sum[m]);
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < kM; ++m) out.data[(first + m) * out.stride] = V::sum(sum[m]);
+}
+
+// Calls tile<kM>(first) for the largest kM that is at most kLargest and fits, until all are done.
+template <int kLargest, class Tile>
+[[gnu::always_inline]] inline void in_tiles(int64_t count, const Tile& tile) {
+  int64_t first = 0;
+  if constexpr (kLargest >= 16) {
+    for (; count - first >= 16; first += 16) tile.template run<16>(first);
+  }
+  for (; count - first >= 8; first += 8) tile.template run<8>(first);
+  for (; count - first >= 4; first += 4) tile.template run<4>(first);
+  for (; count - first >= 2; first += 2) tile.template run<2>(first);
+  if (first < count) tile.template run<1>(first);
+}
+
+template <class V>
+struct UnpackedTile {
+  Rows w;
+  bool minimum;
+  Rows x;
+  Results out;
+  template <int kM>
+  [[gnu::always_inline]] void run(int64_t first) const {
+    dot_tile<V, kM>(w, minimum, x, first, out);
+  }
+};
+
+template <class V>
+void dot_unpacked(Rows w, bool minimum, Rows x, Results out) {
+  in_tiles<V::kTile>(x.count, UnpackedTile<V>{w, minimum, x, out});
+}
+
+template <class V>
+void to_f32(Rows w, bool minimum, float* out) {
+  for (int64_t i = 0; i < w.k; i += 16) {
+    const uint8_t* q = w.q(0, i / kChunk) + i % kChunk;
+    const float scale = w.scale(0, i / kChunk)[i % kChunk / 4];
+    if (minimum) {
+      V::values_16(q, scale, w.per_16(0, i / kBlock)[i % kBlock / 16], out + i);
+    } else {
+      V::values_16(q, scale, out + i);
+    }
+  }
+}
+
+// --- float weights
+
+template <class V, Float kType>
+void widen(const void* in, int64_t k, float* out) {
+  int64_t i = 0;
+  for (; i + V::kLanes <= k; i += V::kLanes) V::store(out + i, V::template load_as<kType>(in, i));
+  for (; i < k; ++i) out[i] = V::template one_as<kType>(in, i);
+}
+
+template <class V, Float kType, int kM>
+void matvec_tile(const void* w, int64_t k, const float* x, Results out) {
+  constexpr int kChains = kM >= 4 ? 1 : 4 / kM;  // enough sums under way to hide an fma's latency
+  typename V::Floats sum[kM * kChains];
+#pragma GCC unroll 16
+  for (int j = 0; j < kM * kChains; ++j) sum[j] = V::zero();
+  int64_t i = 0;
+  for (; i + V::kLanes * kChains <= k; i += V::kLanes * kChains) {
+#pragma GCC unroll 4
+    for (int chain = 0; chain < kChains; ++chain) {
+      const auto weight = V::template load_as<kType>(w, i + chain * V::kLanes);
+#pragma GCC unroll 16
+      for (int m = 0; m < kM; ++m) {
+        auto& s = sum[m * kChains + chain];
+        s = V::fma(weight, V::load(x + m * k + i + chain * V::kLanes), s);
+      }
+    }
+  }
+  for (int m = 0; m < kM; ++m) {
+    typename V::Floats all = sum[m * kChains];
+    for (int chain = 1; chain < kChains; ++chain) all = V::add(all, sum[m * kChains + chain]);
+    float total = V::sum(all);
+    for (int64_t j = i; j < k; ++j) total += V::template one_as<kType>(w, j) * x[m * k + j];
+    out.data[m * out.stride] = total;
+  }
+}
+
+template <class V, Float kType>
+struct MatvecTile {
+  const void* w;
+  int64_t k;
+  const float* x;
+  Results out;
+  template <int kM>
+  [[gnu::always_inline]] void run(int64_t first) const {
+    matvec_tile<V, kType, kM>(w, k, x + first * k, {out.data + first * out.stride, out.stride});
+  }
+};
+
+template <class V, Float kType>
+void matvec(FloatRows w, const float* x, int64_t m, Results out) {
+  const int64_t row_bytes = w.k * (kType == Float::kF32 ? 4 : 2);
+  for (int64_t n = 0; n < w.count; ++n) {
+    const void* row = static_cast<const std::byte*>(w.data) + n * row_bytes;
+    in_tiles<V::kTile>(m, MatvecTile<V, kType>{row, w.k, x, {out.data + n, out.stride}});
+  }
+}
+
+template <class V>
+constexpr KernelTable make_table() {
+  return {
+      .quantise = V::quantise,
+      .formats = {{{unpack<V, Q4_0>, dot<V, Q4_0>},
+                   {unpack<V, Q4_1>, dot<V, Q4_1>},
+                   {unpack<V, Q5_0>, dot<V, Q5_0>},
+                   {unpack<V, Q5_1>, dot<V, Q5_1>},
+                   {unpack<V, Q8_0>, dot<V, Q8_0>},
+                   {unpack_row_of<Format::kQ2_K>},
+                   {unpack_row_of<Format::kQ3_K>},
+                   {unpack<V, Q4_K>, dot<V, Q4_K>},
+                   {unpack<V, Q5_K>, dot<V, Q5_K>},
+                   {unpack<V, Q6_K>, dot<V, Q6_K>}}},
+      .dot_unpacked = dot_unpacked<V>,
+      .to_f32 = to_f32<V>,
+      .widen = {widen<V, Float::kF32>, widen<V, Float::kF16>, widen<V, Float::kBF16>},
+      .matvec = {matvec<V, Float::kF32>, matvec<V, Float::kF16>, matvec<V, Float::kBF16>},
+  };
+}
+
+}  // namespace mt::kernels

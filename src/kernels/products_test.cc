@@ -1,0 +1,274 @@
+#include "kernels/products.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <string>
+
+#include "kernels/test_blocks.h"
+
+namespace mt::kernels {
+namespace {
+
+constexpr const char* kQuantised[] = {"Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0",
+                                      "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"};
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+
+std::vector<uint32_t> bits(const std::vector<float>& values) {
+  std::vector<uint32_t> out;
+  for (const float x : values) out.push_back(std::bit_cast<uint32_t>(x));
+  return out;
+}
+
+// Each test runs with every instruction set of this processor.
+class Kernels : public ::testing::TestWithParam<InstructionSet> {
+ protected:
+  Pool pool{3};
+  Engine engine{pool, GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Sets, Kernels, ::testing::ValuesIn(supported_instruction_sets()),
+                         [](const auto& param) {
+                           std::string text = name(param.param);
+                           std::erase(text, '-');
+                           return text;
+                         });
+
+TEST_P(Kernels, DequantisedValuesAreTheCheckpointsToTheLastBit) {
+  for (const char* name : {"F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K",
+                           "Q4_K", "Q5_K", "Q6_K"}) {
+    const auto& format = block_format(name);
+    for (const int64_t k : {format.elements, 3 * format.elements, int64_t{1280}}) {
+      constexpr int64_t kRows = 37;
+      const auto blocks = random_blocks(format, kRows * k / format.elements, 5);
+      const std::vector<float> expected = decoded(format, blocks);
+      std::vector<float> wide(expected.size(), kNaN);
+      dequantise(engine, format, blocks.data(), kRows, k, DType::kF32, wide.data());
+      EXPECT_EQ(bits(wide), bits(expected)) << name << ", k = " << k;
+      std::vector<uint16_t> narrow(expected.size()), rounded;
+      for (const float x : expected) rounded.push_back(BFloat16::from_float(x).bits);
+      dequantise(engine, format, blocks.data(), kRows, k, DType::kBF16, narrow.data());
+      EXPECT_EQ(narrow, rounded) << name << ", k = " << k;
+    }
+  }
+}
+
+// x as products see it: for each 32 values, integers of at most 127 times a scale.
+std::vector<float> rounded(const std::vector<float>& x) {
+  std::vector<float> out;
+  for (size_t at = 0; at < x.size(); at += 32) {
+    float largest = 0;
+    for (size_t i = at; i < at + 32; ++i) largest = std::max(largest, std::abs(x[i]));
+    const float scale = largest / 127.0F;
+    for (size_t i = at; i < at + 32; ++i) out.push_back(scale * std::nearbyint(x[i] / scale));
+  }
+  return out;
+}
+
+struct Matrix {
+  std::vector<float> values;  // [rows, k]
+  int64_t rows = 0;
+};
+
+struct Sum {
+  double value = 0, magnitude = 0;  // the latter of the terms: what rounding errors scale with
+};
+Sum dot(const float* a, const float* b, int64_t k) {
+  Sum sum;
+  for (int64_t i = 0; i < k; ++i) {
+    const double term = static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    sum.value += term;
+    sum.magnitude += std::abs(term);
+  }
+  return sum;
+}
+
+// found[m, n] against x w^T in double, within `epsilons` roundings of the terms.
+void expect_product(const std::vector<float>& found, const std::vector<float>& x, const Matrix& w,
+                    double epsilons, const std::string& what) {
+  const int64_t k = static_cast<int64_t>(w.values.size()) / w.rows;
+  const int64_t m = static_cast<int64_t>(x.size()) / k;
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t n = 0; n < w.rows; ++n) {
+      const Sum expected = dot(x.data() + i * k, w.values.data() + n * k, k);
+      ASSERT_NEAR(static_cast<double>(found[static_cast<size_t>(i * w.rows + n)]), expected.value,
+                  epsilons * 0x1p-24 * expected.magnitude)
+          << what << ", k " << k << ", row " << i << " of " << m << ", column " << n << " of "
+          << w.rows;
+    }
+  }
+}
+
+// A format with a minimum sums larger terms than its values are: q * scale and the minimum.
+double epsilons(const char* name) {
+  const std::string text = name;
+  const bool minimum = text.ends_with("_1") || text == "Q2_K" || text == "Q4_K" || text == "Q5_K";
+  return minimum ? 128 : 32;
+}
+
+TEST_P(Kernels, QuantisedProductsEqualTheProductInDouble) {
+  for (const char* name : kQuantised) {
+    const auto& format = block_format(name);
+    for (const int64_t k : {format.elements, 3 * format.elements, int64_t{1280}}) {
+      for (const int64_t m : {1, 2, 3, 7, 16, 21}) {
+        for (const int64_t rows : {1, 37, 200}) {
+          const auto blocks = random_blocks(format, rows * k / format.elements, 7);
+          const std::vector<float> x = random_floats(m * k, 11);
+          std::vector<float> out(static_cast<size_t>(m * rows), kNaN);
+          const QuantisedWeight w{&format, blocks.data(), rows, out.data()};
+          quantised_matmul(engine, x.data(), m, k, {&w, 1});
+          expect_product(out, rounded(x), {decoded(format, blocks), rows}, epsilons(name), name);
+        }
+      }
+    }
+  }
+}
+
+// Rounding x to 8 bits costs at most half a step of its 32 values, and on the whole far less.
+TEST_P(Kernels, RoundingActivationsCostsLittle) {
+  constexpr int64_t kK = 2048, kRows = 64;
+  const auto& format = block_format("Q8_0");
+  const auto blocks = random_blocks(format, kRows * kK / 32, 7);
+  const std::vector<float> x = random_floats(kK, 12), w = decoded(format, blocks);
+  std::vector<float> out(kRows);
+  const QuantisedWeight weight{&format, blocks.data(), kRows, out.data()};
+  quantised_matmul(engine, x.data(), 1, kK, {&weight, 1});
+  double errors = 0, values = 0;
+  for (int64_t n = 0; n < kRows; ++n) {
+    const Sum exact = dot(x.data(), w.data() + n * kK, kK);
+    errors += std::pow(static_cast<double>(out[static_cast<size_t>(n)]) - exact.value, 2);
+    values += exact.value * exact.value;
+  }
+  EXPECT_LT(std::sqrt(errors / values), 0.006);
+}
+
+TEST_P(Kernels, SeveralWeightsShareTheirActivations) {
+  constexpr int64_t kK = 512, kM = 3;
+  const std::vector<float> x = random_floats(kM * kK, 13);
+  const char* names[] = {"Q4_K", "Q8_0", "Q6_K"};
+  const int64_t rows[] = {100, 1, 33};
+  std::vector<std::vector<uint8_t>> blocks;
+  std::vector<std::vector<float>> out;
+  for (size_t i = 0; i < 3; ++i) {
+    const auto& format = block_format(names[i]);
+    blocks.push_back(random_blocks(format, rows[i] * kK / format.elements, i));
+    out.emplace_back(static_cast<size_t>(kM * rows[i]), kNaN);
+  }
+  std::vector<QuantisedWeight> weights;
+  for (size_t i = 0; i < 3; ++i) {
+    weights.push_back({&block_format(names[i]), blocks[i].data(), rows[i], out[i].data()});
+  }
+  quantised_matmul(engine, x.data(), kM, kK, weights);
+  for (size_t i = 0; i < 3; ++i) {
+    expect_product(out[i], rounded(x), {decoded(block_format(names[i]), blocks[i]), rows[i]},
+                   epsilons(names[i]), names[i]);
+  }
+}
+
+// The extremes of every integer, where a sum of products could overflow: all -128 in Q8_0.
+TEST_P(Kernels, LargestIntegersDontOverflow) {
+  const auto& format = block_format("Q8_0");
+  constexpr int64_t kK = 4096;
+  std::vector<uint8_t> blocks(static_cast<size_t>(kK / 32 * format.bytes), 0x80);
+  for (size_t at = 0; at < blocks.size(); at += 34) {
+    blocks[at] = 0;
+    blocks[at + 1] = 0x3c;  // 1
+  }
+  for (const float value : {1.0F, -1.0F}) {
+    const std::vector<float> x(kK, value);
+    float out = 0;
+    const QuantisedWeight w{&format, blocks.data(), 1, &out};
+    quantised_matmul(engine, x.data(), 1, kK, {&w, 1});
+    EXPECT_FLOAT_EQ(out, -128 * value * kK);
+  }
+}
+
+TEST_P(Kernels, ActivationsOfZeroTinyAndNotFinite) {
+  const auto& format = block_format("Q5_0");
+  constexpr int64_t kK = 96, kRows = 5, kM = 2;
+  const auto blocks = random_blocks(format, kRows * kK / 32, 3);
+  const auto product = [&](float value) {
+    std::vector<float> x = random_floats(kM * kK, 1);
+    std::fill(x.begin(), x.begin() + kK, 0.0F);
+    x[40] = value;
+    std::vector<float> out(kM * kRows);
+    const QuantisedWeight w{&format, blocks.data(), kRows, out.data()};
+    quantised_matmul(engine, x.data(), kM, kK, {&w, 1});
+    return out;
+  };
+  const auto w = decoded(format, blocks);
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {kNaN, -kNaN, infinity, -infinity}) {
+    const std::vector<float> out = product(bad);
+    for (size_t n = 0; n < kRows; ++n) {
+      EXPECT_TRUE(std::isnan(out[n])) << bad;
+      EXPECT_TRUE(std::isfinite(out[kRows + n])) << "the other row";
+    }
+  }
+  for (const float small : {0.0F, 1e-44F, 1e-36F}) {
+    for (size_t n = 0; n < kRows; ++n) EXPECT_EQ(product(small)[n], 0.0F) << small;
+  }
+  for (const float size : {1e-30F, 1e30F}) {
+    for (size_t n = 0; n < kRows; ++n) {
+      const float expected = w[n * kK + 40] * size;
+      EXPECT_NEAR(product(size)[n], expected, 1e-6F * std::abs(expected)) << size;
+    }
+  }
+}
+
+// Equal inputs give equal results, however the rows were shared out.
+TEST_P(Kernels, ResultsDontDependOnThreads) {
+  const auto& format = block_format("Q4_K");
+  constexpr int64_t kK = 1024, kRows = 3000;
+  const auto blocks = random_blocks(format, kRows * kK / 256, 3);
+  const std::vector<float> x = random_floats(kK, 1);
+  std::vector<float> out(kRows), alone(kRows);
+  QuantisedWeight w{&format, blocks.data(), kRows, alone.data()};
+  Pool one(1);
+  quantised_matmul({one, GetParam()}, x.data(), 1, kK, {&w, 1});
+  w.out = out.data();
+  for (int i = 0; i < 20; ++i) {
+    std::fill(out.begin(), out.end(), kNaN);
+    quantised_matmul(engine, x.data(), 1, kK, {&w, 1});
+    ASSERT_EQ(out, alone);
+  }
+}
+
+TEST_P(Kernels, FloatWeights) {
+  for (const auto& [dtype, name] : {std::pair{DType::kF32, "F32"}, std::pair{DType::kF16, "F16"},
+                                    std::pair{DType::kBF16, "BF16"}}) {
+    const auto& format = block_format(name);
+    for (const int64_t k : {1, 15, 64, 333, 1280}) {
+      for (const int64_t m : {1, 2, 3, 7, 16, 21}) {
+        constexpr int64_t kRows = 77;
+        auto bytes = random_blocks(format, kRows * k, 9);
+        if (dtype == DType::kF32) {
+          const std::vector<float> values = random_floats(kRows * k, 4);
+          std::copy_n(reinterpret_cast<const uint8_t*>(values.data()), bytes.size(), bytes.begin());
+        }
+        const std::vector<float> x = random_floats(m * k, 11);
+        std::vector<float> out(static_cast<size_t>(m * kRows), kNaN);
+        const FloatWeight w{dtype, bytes.data(), kRows, out.data()};
+        matvec(engine, x.data(), m, k, {&w, 1});
+        expect_product(out, x, {decoded(format, bytes), kRows}, 64, name);
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, NothingToDo) {
+  const auto& format = block_format("Q8_0");
+  const std::vector<float> x(32, 1.0F);
+  const QuantisedWeight none{&format, nullptr, 0, nullptr};
+  quantised_matmul(engine, x.data(), 1, 32, {&none, 1});
+  quantised_matmul(engine, x.data(), 1, 32, {});
+  std::vector<float> out(3, kNaN);
+  const QuantisedWeight empty{&format, nullptr, 3, out.data()};
+  quantised_matmul(engine, nullptr, 1, 0, {&empty, 1});
+  EXPECT_EQ(out, std::vector<float>(3, 0.0F));
+  dequantise(engine, format, nullptr, 0, 32, DType::kF32, nullptr);
+}
+
+}  // namespace
+}  // namespace mt::kernels

@@ -1,0 +1,201 @@
+// 256-bit registers for loops.h, and what 512-bit ones share with them. Empty where the compiler
+// isn't told that it may use AVX2 (cmake/rooms.cmake has each file's flags).
+#pragma once
+
+#include "kernels/kernel_table.h"
+
+#ifdef __AVX2__
+
+#include <immintrin.h>
+
+namespace mt::kernels {
+namespace {  // one copy for each file, compiled with its flags
+
+struct Ymm {
+  static constexpr int64_t kLanes = 8, kValues = 32;
+  static constexpr int kTile = 8;
+  using Bytes = __m256i;
+  using Floats = __m256;
+  struct Scales {
+    __m256 low, high;
+  };
+
+  // --- floats
+  static Floats zero() { return _mm256_setzero_ps(); }
+  static Floats load(const float* p) { return _mm256_loadu_ps(p); }
+  static void store(float* p, Floats v) { _mm256_storeu_ps(p, v); }
+  static Floats add(Floats a, Floats b) { return _mm256_add_ps(a, b); }
+  static Floats multiply(Floats a, Floats b) { return _mm256_mul_ps(a, b); }
+  static Floats fma(Floats a, Floats b, Floats c) { return _mm256_fmadd_ps(a, b, c); }
+  static float sum(Floats v) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+  }
+  static uint16_t bits_16(const void* p) {
+    uint16_t bits;
+    __builtin_memcpy(&bits, p, 2);
+    return bits;
+  }
+  static float half(const void* p) { return _cvtsh_ss(bits_16(p)); }
+
+  template <Float kType>
+  static Floats load_as(const void* in, int64_t i) {
+    if constexpr (kType == Float::kF32) return load(static_cast<const float*>(in) + i);
+    const __m128i bits =
+        _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const uint16_t*>(in) + i));
+    if constexpr (kType == Float::kF16) return _mm256_cvtph_ps(bits);
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16));
+  }
+  template <Float kType>
+  static float one_as(const void* in, int64_t i) {
+    if constexpr (kType == Float::kF32) return static_cast<const float*>(in)[i];
+    const auto* p = static_cast<const uint16_t*>(in) + i;
+    if constexpr (kType == Float::kF16) return half(p);
+    return _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(uint32_t{*p} << 16))));
+  }
+
+  // --- bytes
+  static Bytes load_bytes(const void* p) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(p));
+  }
+  static void store(uint8_t* p, Bytes v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+  static Bytes all(int v) { return _mm256_set1_epi8(static_cast<char>(v)); }
+  static Bytes subtract(Bytes a, int v) { return _mm256_sub_epi8(a, all(v)); }
+
+  static Bytes load_two(const uint8_t* a, const uint8_t*) { return load_bytes(a); }
+  // 16 bytes to their low nibbles, then the high ones.
+  static Bytes nibbles(const uint8_t* a, const uint8_t*) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
+    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), all(15));
+  }
+  static Bytes add_16_where(Bytes q, const uint8_t* a, const uint8_t*) {
+    int bits;
+    __builtin_memcpy(&bits, a, 4);
+    const __m256i byte_of =
+        _mm256_setr_epi64x(0, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303);
+    const __m256i bit_of = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201U));
+    const __m256i spread = _mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte_of);
+    const __m256i hit = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit_of), bit_of);
+    return _mm256_add_epi8(q, _mm256_and_si256(hit, all(16)));
+  }
+  static Floats halves(const uint8_t* a, const uint8_t*) { return _mm256_set1_ps(half(a)); }
+
+  // Chunk 0..7 of a block of 256: rows of 32, two of them in 32 bytes' low and high nibbles.
+  static Bytes nibble_rows(const uint8_t* q, int chunk) {
+    const Bytes v = load_bytes(q + 32 * (chunk / 2));
+    return _mm256_and_si256(_mm256_srli_epi16(v, 4 * (chunk % 2)), all(15));
+  }
+  static Bytes add_16_where_row(Bytes q, const uint8_t* bits, int chunk) {
+    const Bytes bit = all(1 << chunk);
+    const Bytes hit = _mm256_cmpeq_epi8(_mm256_and_si256(load_bytes(bits), bit), bit);
+    return _mm256_add_epi8(q, _mm256_and_si256(hit, all(16)));
+  }
+  static Bytes six_bits(const uint8_t* low, const uint8_t* high, int chunk) {
+    const int upper = chunk / 4, row = chunk % 4;
+    const Bytes l = _mm256_srli_epi16(load_bytes(low + 64 * upper + 32 * (row % 2)), row / 2 * 4);
+    const Bytes h = _mm256_srli_epi16(load_bytes(high + 32 * upper), 2 * row);
+    return _mm256_or_si256(_mm256_and_si256(l, all(15)),
+                           _mm256_slli_epi16(_mm256_and_si256(h, all(3)), 4));
+  }
+
+  // --- 16 scales of a block of 256
+  static Floats to_floats(__m256i v, float factor) {
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(factor));
+  }
+  static Scales scales_u8(uint64_t eight, float factor) {
+    const __m128i v = _mm_cvtsi64_si128(static_cast<int64_t>(eight));
+    const __m128i twice = _mm_unpacklo_epi8(v, v);
+    return {to_floats(_mm256_cvtepu8_epi32(twice), factor),
+            to_floats(_mm256_cvtepu8_epi32(_mm_srli_si128(twice, 8)), factor)};
+  }
+  static Scales scales_s8(const uint8_t* p, float factor) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {to_floats(_mm256_cvtepi8_epi32(v), factor),
+            to_floats(_mm256_cvtepi8_epi32(_mm_srli_si128(v, 8)), factor)};
+  }
+  static Scales load_scales(const float* p) { return {load(p), load(p + 8)}; }
+  static void store(float* p, Scales s) {
+    store(p, s.low);
+    store(p + 8, s.high);
+  }
+  static Floats fma(Scales a, const float* b, Floats c) {
+    return fma(a.low, load(b), fma(a.high, load(b + 8), c));
+  }
+  static Floats expand(Scales s, int chunk) {
+    const __m256i lanes = _mm256_add_epi32(_mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1),
+                                           _mm256_set1_epi32(2 * (chunk % 4)));
+    return _mm256_permutevar8x32_ps(chunk < 4 ? s.low : s.high, lanes);
+  }
+
+  // Products and sums rounded apart, as the formats define them.
+  static Floats values_8(const uint8_t* q, float scale) {
+    const __m128i v = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(q));
+    return to_floats(_mm256_cvtepi8_epi32(v), scale);
+  }
+  static void values_16(const uint8_t* q, float scale, float* out) {
+    store(out, values_8(q, scale));
+    store(out + 8, values_8(q + 8, scale));
+  }
+  static void values_16(const uint8_t* q, float scale, float minimum, float* out) {
+    store(out, add(values_8(q, scale), _mm256_set1_ps(minimum)));
+    store(out + 8, add(values_8(q + 8, scale), _mm256_set1_ps(minimum)));
+  }
+};
+
+struct Step {  // of 32 activations; both 0 where they are too small for an inverse
+  float scale, inverse;
+};
+inline Step step_of(const float* x) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i largest = _mm256_setzero_si256();
+  for (int i = 0; i < 32; i += 8) {
+    const __m256i bits = Ymm::load_bytes(x + i);
+    largest = _mm256_max_epu32(largest, _mm256_and_si256(bits, magnitude));
+  }
+  __m128i m = _mm_max_epu32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
+  m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
+  m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
+  if (_mm_cvtsi128_si32(m) >= 0x7f800000) return {__builtin_nanf(""), 0};  // infinity or NaN
+  const float scale = _mm_cvtss_f32(_mm_castsi128_ps(m)) / 127.0F;
+  if (scale < 1.17549435e-38F) return {0, 0};
+  return {scale, 1.0F / scale};
+}
+
+inline __m256i rounded_32(const float* x, float inverse) {
+  const __m256 by = _mm256_set1_ps(inverse);
+  __m256i v[4];
+  for (int i = 0; i < 4; ++i) {
+    v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(Ymm::load(x + 8 * i), by));
+  }
+  const __m256i packed =
+      _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
+  return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+// kOffset is added to each integer that is stored: 128 makes them unsigned.
+template <int kOffset>
+void quantise_row(const float* x, Rows out, int64_t row) {
+  float* last_scale = out.scale(row, chunk_count(out.k) - 1);
+  float* last_16 = out.per_16(row, block_count(out.k) - 1);
+  for (int i = 0; i < 16; ++i) last_scale[i] = last_16[i] = 0;
+  const __m256i offset = Ymm::all(kOffset), zero = _mm256_setzero_si256();
+  for (int64_t at = 0; at < out.k; at += 32) {
+    const Step step = step_of(x + at);
+    const __m256i q = step.inverse == 0 ? zero : rounded_32(x + at, step.inverse);
+    Ymm::store(out.q(row, at / kChunk) + at % kChunk, _mm256_add_epi8(q, offset));
+    Ymm::store(out.scale(row, at / kChunk) + at % kChunk / 4, _mm256_set1_ps(step.scale));
+    const __m256i eights = _mm256_sad_epu8(_mm256_add_epi8(q, Ymm::all(128)), zero);
+    float* sums = out.per_16(row, at / kBlock) + at % kBlock / 16;
+    const auto sum_of = [&](int64_t a, int64_t b) {
+      return step.scale * static_cast<float>(static_cast<int>(a + b) - 16 * 128);
+    };
+    sums[0] = sum_of(_mm256_extract_epi64(eights, 0), _mm256_extract_epi64(eights, 1));
+    sums[1] = sum_of(_mm256_extract_epi64(eights, 2), _mm256_extract_epi64(eights, 3));
+  }
+}
+
+}  // namespace
+}  // namespace mt::kernels
+
+#endif  // __AVX2__
