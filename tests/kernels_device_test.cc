@@ -1,13 +1,14 @@
 // CPU kernels called by compiled programs: graph -> StableHLO -> the real plugin -> handler.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <thread>
 
-#include "base/random.h"
-#include "checkpoint/gguf_blocks.h"
 #include "ir/ops.h"
 #include "kernels/call.h"
 #include "kernels/kernels.h"
+#include "kernels/products.h"
+#include "kernels/test_blocks.h"
 #include "pjrt/ffi.h"
 #include "support/run_graph.h"
 
@@ -15,7 +16,6 @@ namespace mt::kernels {
 namespace {
 
 using checkpoint::BlockFormat;
-using checkpoint::find_block_format;
 using ir::Type;
 using testing::client;
 using testing::error_of;
@@ -61,36 +61,22 @@ std::string call_error(const ir::CustomCallInfo& info, const std::vector<Tensor>
 }
 
 Tensor floats(const Shape& shape, uint64_t seed) {
-  Tensor t(DType::kF32, shape);
-  uint64_t i = 0;
-  for (float& x : t.mutable_data<float>()) {
-    x = static_cast<float>(random_bits_at(random_key(seed), i++)) * 0x1p-31F - 1.0F;
-  }
-  return t;
+  return Tensor::of<float>(DType::kF32, shape, random_floats(element_count(shape), seed));
 }
 
-// Random blocks whose 16-bit scales are small numbers.
-Tensor random_blocks(const BlockFormat& format, int64_t rows, int64_t k, uint64_t seed) {
-  Tensor t(DType::kU8, {rows, k / format.elements * format.bytes});
-  auto bytes = t.mutable_data<uint8_t>();
-  for (size_t i = 0; i < bytes.size(); ++i) {
-    bytes[i] = static_cast<uint8_t>(random_bits_at(random_key(seed), i));
-  }
-  const size_t scale = format.name == "Q6_K" ? 208 : 0;
-  const bool minimum = format.name == "Q4_1" || format.name == "Q4_K";
-  for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(format.bytes)) {
-    bytes[block + scale + 1] = 0x20;  // 2^-7 to 2^-6
-    if (minimum) bytes[block + scale + 3] = 0x20;
-  }
-  return t;
+Tensor blocks_of(const char* format, int64_t rows, int64_t k, uint64_t seed) {
+  const BlockFormat& f = block_format(format);
+  const std::vector<uint8_t> bytes = random_blocks(f, rows * k / f.elements, seed);
+  return Tensor::of<uint8_t>(DType::kU8, {rows, k / f.elements * f.bytes}, bytes);
 }
 
-std::vector<float> decoded(const BlockFormat& format, const Tensor& blocks) {
-  const int64_t count = blocks.size() / format.bytes;
-  std::vector<float> out(static_cast<size_t>(count * format.elements));
-  format.to_float(blocks.bytes().data(), count, out.data());
-  return out;
+std::vector<float> decoded(const char* format, const Tensor& blocks) {
+  return kernels::decoded(block_format(format), values_of<uint8_t>(blocks));
 }
+
+int64_t type_of(const char* format) { return block_format(format).id; }
+
+constexpr int64_t kK = 512;
 
 TEST(KernelsDevice, AProgramCallsAHandler) {
   register_multiply_by_k();
@@ -115,17 +101,132 @@ TEST(KernelsDevice, RegisteringIsForOnceAndFromAnyThread) {
 
 TEST(KernelsDevice, DequantisesToFloat32AndBfloat16) {
   for (const char* name : {"Q8_0", "Q4_K", "F16"}) {
-    const BlockFormat& format = *find_block_format(std::string_view(name));
-    const Tensor blocks = random_blocks(format, 7, 512, 3);
-    const std::vector<float> expected = decoded(format, blocks);
-    const ir::CustomCallInfo info{.target = "mt_dequantise", .integers = {{"type", format.id}}};
-    const Tensor wide = call(info, {blocks}, {{DType::kF32, {7, 512}}})[0];
-    EXPECT_EQ(values_of<float>(wide), expected) << name;
-    const Tensor narrow =
-        call(info, {blocks.reshape({7, 1, blocks.shape()[1]})}, {{DType::kBF16, {7, 1, 512}}})[0];
-    const Tensor rounded = wide.cast(DType::kBF16);
-    EXPECT_EQ(values_of<uint16_t>(narrow), values_of<uint16_t>(rounded)) << name;
+    const Tensor blocks = blocks_of(name, 7, kK, 3);
+    const ir::CustomCallInfo info{.target = "mt_dequantise", .integers = {{"type", type_of(name)}}};
+    const Tensor wide = call(info, {blocks}, {{DType::kF32, {7, kK}}})[0];
+    EXPECT_EQ(values_of<float>(wide), decoded(name, blocks)) << name;
+    const Tensor stacked = blocks.reshape({7, 1, blocks.shape()[1]});
+    const Tensor narrow = call(info, {stacked}, {{DType::kBF16, {7, 1, kK}}})[0];
+    EXPECT_EQ(values_of<uint16_t>(narrow), values_of<uint16_t>(wide.cast(DType::kBF16))) << name;
   }
+}
+
+// Two weights of different formats in one call, x with a batch and a length.
+TEST(KernelsDevice, MultipliesByQuantisedWeights) {
+  const Tensor x = floats({3, 1, kK}, 1), a = blocks_of("Q4_K", 40, kK, 2),
+               b = blocks_of("Q5_0", 9, kK, 3);
+  const std::vector<Tensor> found =
+      call({.target = "mt_quantised_matmul",
+            .integers = {{"type_0", type_of("Q4_K")}, {"type_1", type_of("Q5_0")}}},
+           {x, a, b}, {{DType::kF32, {3, 1, 40}}, {DType::kF32, {3, 1, 9}}});
+  std::vector<float> ya(3 * 40), yb(3 * 9);
+  const QuantisedWeight weights[] = {{&block_format("Q4_K"), a.bytes().data(), 40, ya.data()},
+                                     {&block_format("Q5_0"), b.bytes().data(), 9, yb.data()}};
+  quantised_matmul({}, x.data<float>().data(), 3, kK, weights);
+  EXPECT_EQ(values_of<float>(found[0]), ya);
+  EXPECT_EQ(values_of<float>(found[1]), yb);
+  EXPECT_NEAR(ya[0],
+              std::inner_product(x.data<float>().begin(), x.data<float>().begin() + kK,
+                                 decoded("Q4_K", a).begin(), 0.0F),
+              0.1F);
+}
+
+TEST(KernelsDevice, MultipliesByFloatWeights) {
+  const Tensor x = floats({2, kK}, 1), w = floats({5, kK}, 2);
+  const std::vector<Tensor> found =
+      call({.target = "mt_matvec"}, {x, w, w.cast(DType::kBF16), w.cast(DType::kF16)},
+           {{DType::kF32, {2, 5}}, {DType::kF32, {2, 5}}, {DType::kF32, {2, 5}}});
+  for (int64_t m = 0; m < 2; ++m) {
+    for (int64_t n = 0; n < 5; ++n) {
+      const float* row = x.data<float>().data() + m * kK;
+      const float expected =
+          std::inner_product(row, row + kK, w.data<float>().data() + n * kK, 0.0F);
+      const auto at = static_cast<size_t>(5 * m + n);
+      EXPECT_NEAR(found[0].data<float>()[at], expected, 1e-4F);
+      EXPECT_NEAR(found[1].data<float>()[at], expected, 0.3F);
+      EXPECT_NEAR(found[2].data<float>()[at], expected, 0.03F);
+    }
+  }
+}
+
+// Four devices at once, each with its shard of the rows; the others' loops run on their own thread.
+TEST(KernelsDevice, ShardsOfAManualComputation) {
+  register_cpu_handlers(*client(4));
+  const Tensor x = floats({1, kK}, 1), w = blocks_of("Q8_0", 64, kK, 2);
+  const sharding::Mesh mesh{{{"tensor", 4}}};
+  ir::Graph g;
+  const ir::Value xv = g.parameter({x.dtype(), x.shape()});
+  const ir::Value wv = g.parameter({w.dtype(), w.shape()});
+  ir::ManualInfo info;
+  info.in = {{{{}, {}}}, {{{"tensor"}, {}}}};
+  info.out = {{{{}, {"tensor"}}}};
+  info.manual_axes = {"tensor"};
+  g.outputs = ir::manual_computation(
+      {xv, wv}, info, mesh, {{DType::kF32, {1, 64}}}, [&](const std::vector<ir::Value>& v) {
+        return ir::custom_call(
+            *v[0].graph,
+            {.target = "mt_quantised_matmul", .integers = {{"type_0", type_of("Q8_0")}}}, v,
+            {{DType::kF32, {1, 16}}});
+      });
+  const ir::ProgramSpec spec{
+      .mesh = mesh, .arguments = {info.in[0], info.in[1]}, .results = {info.out[0]}};
+  const std::vector<float> found = values_of<float>(testing::run(g, {x, w}, spec)[0]);
+  std::vector<float> expected(64);
+  const QuantisedWeight weight{&block_format("Q8_0"), w.bytes().data(), 64, expected.data()};
+  quantised_matmul({}, x.data<float>().data(), 1, kK, {&weight, 1});
+  EXPECT_EQ(found, expected);
+}
+
+TEST(KernelsDevice, WrongCallsAreErrorsWithTheirText) {
+  const Tensor x = floats({2, kK}, 1), w = blocks_of("Q8_0", 4, kK, 2);
+  const Type result{DType::kF32, {2, 4}};
+  const auto dequantise = [&](std::map<std::string, int64_t> integers,
+                              const std::vector<Tensor>& operands, const Type& type) {
+    return call_error({.target = "mt_dequantise", .integers = std::move(integers)}, operands,
+                      {type});
+  };
+  EXPECT_EQ(dequantise({}, {w}, {DType::kF32, {4, kK}}), "attribute type is missing");
+  EXPECT_EQ(dequantise({{"type", 99}}, {w}, {DType::kF32, {4, kK}}),
+            "attribute type: 99 is no GGUF type known here");
+  EXPECT_EQ(dequantise({{"type", 26}}, {w}, {DType::kF32, {4, kK}}),
+            "attribute type: I32 can't be dequantised");
+  EXPECT_EQ(dequantise({{"type", 8}}, {x}, {DType::kF32, {4, kK}}),
+            "argument 0 is f32[2, 512], expected u8 blocks of Q8_0");
+  EXPECT_EQ(dequantise({{"type", 12}}, {w}, {DType::kF32, {4, kK}}),
+            "argument 0 is u8[4, 544]: rows are not whole Q4_K blocks of 144 bytes");
+  EXPECT_EQ(dequantise({{"type", 8}}, {w}, {DType::kF32, {4, 32}}),
+            "result 0 is f32[4, 32], expected f32[4, 512]");
+  EXPECT_EQ(dequantise({{"type", 8}}, {w}, {DType::kF16, {4, kK}}),
+            "result 0 is f16[4, 512], expected f32 or bf16");
+  EXPECT_EQ(dequantise({{"type", 8}}, {w, w}, {DType::kF32, {4, kK}}),
+            "2 arguments and 1 results, expected one of each");
+  const auto matmul = [&](int64_t type, const std::vector<Tensor>& operands,
+                          const std::vector<Type>& types) {
+    return call_error({.target = "mt_quantised_matmul", .integers = {{"type_0", type}}}, operands,
+                      types);
+  };
+  EXPECT_EQ(matmul(8, {x}, {result}), "0 weights and 1 results: expected a result a weight");
+  EXPECT_EQ(matmul(8, {x, w, w}, {result}), "2 weights and 1 results: expected a result a weight");
+  EXPECT_EQ(matmul(8, {x, w, w}, {result, result}), "attribute type_1 is missing");
+  EXPECT_EQ(matmul(8, {w, w}, {result}), "argument 0 is u8[4, 544], expected f32[..., K]");
+  EXPECT_EQ(matmul(1, {x, w}, {result}),
+            "attribute type_0: no product with F16 here (mt_matvec takes floats)");
+  EXPECT_EQ(matmul(8, {floats({2, 32}, 1), w}, {result}),
+            "argument 1 is u8[4, 544], a matrix of Q8_0 with 32 columns expected");
+  EXPECT_EQ(matmul(8, {x, w.reshape({2, 2, 544})}, {result}),
+            "argument 1 is u8[2, 2, 544], a matrix of Q8_0 with 512 columns expected");
+  EXPECT_EQ(matmul(8, {x, w}, {{DType::kBF16, {2, 4}}}), "result 0 is bf16[2, 4], expected f32");
+  EXPECT_EQ(matmul(8, {x, w}, {{DType::kF32, {2, 5}}}),
+            "result 0 is f32[2, 5], expected f32[2, 4]");
+  EXPECT_EQ(matmul(8, {floats({}, 1), w}, {result}), "argument 0 is f32[], expected f32[..., K]");
+  const auto matvec = [&](const std::vector<Tensor>& operands) {
+    return call_error({.target = "mt_matvec"}, operands, {result});
+  };
+  EXPECT_EQ(matvec({x, floats({4, 3}, 1)}),
+            "argument 1 is f32[4, 3], expected f32, f16 or bf16 [N, 512]");
+  EXPECT_EQ(matvec({x, w}), "argument 1 is u8[4, 544], expected f32, f16 or bf16 [N, 512]");
+  // A program that was refused leaves the next one alone.
+  EXPECT_EQ(matmul(8, {x, w}, {result}), "");
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ void quantised_matmul_call(const Call& call) {
             attribute, format.name);
     const Operand w = call.argument(i + 1);
     require(columns(w, format, i + 1) == k && w.rank() == 2,
-            "argument {} is {}, {} of {} with {} columns expected", i + 1, to_string(w), "a matrix",
+            "argument {} is {}, a matrix of {} with {} columns expected", i + 1, to_string(w),
             format.name, k);
     check_f32_result(call, i, x, w.dims[0]);
     weights.push_back({&format, w.data, w.dims[0], static_cast<float*>(call.result(i).data)});
