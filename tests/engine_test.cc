@@ -203,9 +203,9 @@ TEST(Engine, RealWeightsGiveTransformersLogProbabilities) {
   ASSERT_TRUE(exists(kWeights)) << kWeights << " is missing: run make setup";
   RealGoldens golden;
   ASSERT_EQ(golden.prompts.size(), 12U);
-  const auto config =
-      testing::config_of({"model_name=gemma3-270m", "dtype=float32",
-                          "jax_cache_dir=", std::string("load_parameters_path=") + kWeights});
+  const auto config = testing::config_of({"model_name=gemma3-270m", "dtype=float32",
+                                          "jax_cache_dir=", "dequantize_weights=true",
+                                          std::string("load_parameters_path=") + kWeights});
   const auto devices = models::gemma3::open_devices(config);
   const auto slots = static_cast<int64_t>(golden.prompts.size());
   Engine engine(config, devices,

@@ -73,6 +73,7 @@ class GgufFile final : public TensorReader {
   const TensorInfo* find(std::string_view name) const override;
   Tensor read(std::string_view name) const override;
   void read_f32(std::string_view name, int64_t first, std::span<float> out) const override;
+  Tensor read_stored(std::string_view name) const override;
 
  private:
   struct Impl;

@@ -23,6 +23,10 @@ bool starts_like_gguf(const ByteSource& source) {
 
 }  // namespace
 
+Tensor TensorReader::read_stored(std::string_view name) const {
+  throw fail(ErrorKind::kIo, "{}: {} is not stored in blocks", path(), name);
+}
+
 const TensorInfo& TensorReader::info(std::string_view name) const {
   if (const TensorInfo* found = find(name)) return *found;
   throw fail(ErrorKind::kIo, "{}: no tensor \"{}\"", path(), name);

@@ -37,6 +37,10 @@ class TensorReader {
   // last dimension. Safe to call from several threads.
   virtual void read_f32(std::string_view name, int64_t first, std::span<float> out) const = 0;
 
+  // The bytes as they are in the file, u8 [stored_bytes], aligned to 64. For tensors in blocks,
+  // which only GGUF files have. Throws kIo as read() does.
+  virtual Tensor read_stored(std::string_view name) const;
+
   const TensorInfo& info(std::string_view name) const;  // throws kIo naming the tensor if absent
 };
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -86,7 +87,14 @@ void report_memory(const models::gemma3::Devices& devices, int64_t bytes) {
   log_text(mt::train::ramstats_lines("After load_params", mt::train::read_ram_stats()));
 }
 
-// Prefill, insert, and one step a token; shows the text on a terminal as it comes.
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Prefill, insert, and one step a token; shows the text on a terminal as it comes. Compiling is
+// done before, so that the rates are the machine's.
 std::string generate(serve::Engine& engine, const Config& config, const data::Tokenizer& tokenizer,
                      const std::vector<int32_t>& prompt) {
   const bool streams = isatty(STDOUT_FILENO) != 0;
@@ -99,16 +107,27 @@ std::string generate(serve::Engine& engine, const Config& config, const data::To
     std::fflush(stdout);
   };
   show(config.text("prompt"));
+  const auto start = Clock::now();
   serve::Prefix prefix = engine.prefill(prompt, sampling_from(config));
+  const double prefill_seconds = seconds_since(start);
   int32_t id = prefix.first.id;
   engine.insert(std::move(prefix), 0);
+  const auto begin = Clock::now();
+  int64_t generated = 0;
   while (config.flag("ignore_eos") || !is_end(tokenizer, id)) {
     show(decoder.push(id));
     if (engine.length(0) + 1 >= engine.options().max_length) break;
     id = engine.generate()[0].id;
+    ++generated;
   }
+  const double seconds = seconds_since(begin);
   show(decoder.flush());
   if (streams) fmt::print("\n");
+  log_line(
+      "Prefill: {} tokens in {:.3f} s ({:.1f} tokens/s). Generation: {} steps in {:.3f} s "
+      "({:.1f} tokens/s).",
+      prompt.size(), prefill_seconds, static_cast<double>(prompt.size()) / prefill_seconds,
+      generated, seconds, static_cast<double>(generated) / std::max(seconds, 1e-9));
   return text.substr(config.text("prompt").size());
 }
 
@@ -135,6 +154,7 @@ int decode(const std::vector<std::string>& args) {
   report_memory(devices, engine.bytes_on_device());
   log_line("Cache: {:.1f} MB a slot of {} tokens",
            static_cast<double>(engine.cache_bytes_per_slot()) / 1e6, options.max_length);
+  engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config));
   const std::string text = generate(engine, config, tokenizer, prompt);
   log_line("Input `{}` -> `{}`", config.text("prompt"), text);
   const std::string& expected = config.text("autoregressive_decode_assert");

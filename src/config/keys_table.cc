@@ -339,6 +339,10 @@ constexpr Key kDecoding[] = {
      "", "", kSize},
     {"prefill_chunk_size", Type::kInteger, "256",
      "A longer prompt is read in pieces of this many tokens.", "serve", "", "", kSize},
+    {"dequantize_weights", Type::kFlag, "false",
+     "Turn a GGUF file's blocks into weight_dtype, as several devices and other platforms need "
+     "(ours).",
+     "serve"},
     {"prompt", Type::kText, "I love to", "Text to go on from.", "serve"},
     {"autoregressive_decode_assert", Type::kText, "", "Text that the output must begin with.",
      "serve"},

@@ -1,5 +1,6 @@
 // The token table, and the head that is tied to it. MaxText's convention: the table is stored
-// already multiplied by sqrt(D), so lookups are plain and logits are divided by sqrt(D).
+// already multiplied by sqrt(D), so lookups are plain and logits are divided by sqrt(D). A table
+// that stays in a file's blocks is not multiplied: the factor is applied to what is looked up.
 #pragma once
 
 #include "nnx/module.h"
@@ -18,7 +19,10 @@ class Embed final : public nnx::Module {
   nnx::Variable embedding;  // [V, D]
 
  private:
+  double scale() const;
+
   DType dtype_;
+  int64_t emb_dim_;
   std::shared_ptr<const nnx::Partitioner> partitioner_;
 };
 

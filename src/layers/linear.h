@@ -1,4 +1,5 @@
-// A dense projection as an einsum between an activation and a kernel. No bias: Gemma has none.
+// A dense projection as an einsum between an activation and a kernel, which may be a matrix in
+// blocks (layers/stored_weight.h). No bias: Gemma has none.
 #pragma once
 
 #include <string>
@@ -18,7 +19,10 @@ class DenseGeneral final : public nnx::Module {
   nnx::Variable kernel;
 
  private:
+  ir::Value with_blocks(ir::Value x) const;
+
   std::string formula_;
+  Shape kernel_shape_;  // inputs, then outputs
 };
 
 }  // namespace mt::layers

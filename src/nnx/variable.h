@@ -42,6 +42,10 @@ struct Variable {
   // A variable of scanned layers: the axis along which `stack_length` layers are stacked; -1: none.
   int64_t stack_axis = -1;
   int64_t stack_length = 0;
+  // A matrix kept in the blocks of the file it came from: u8 [rows, bytes of a row], and ggml's
+  // number of the block type; -1: `type` is what it is.
+  int64_t block_type = -1;
+  int64_t columns = 0;  // of such a matrix
 
   ir::Value value;                     // while a program is traced
   std::shared_ptr<pjrt::Array> array;  // the device's copy, between programs

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "kernels/kernels.h"
 #include "models/gemma3/from_run.h"
 #include "nnx/init.h"
 
@@ -116,6 +117,12 @@ void Engine::give_empty_caches(Model& model) const {
 
 void Engine::load_params() {
   const auto source = models::gemma3::open_weights(*generation_, config_);
+  const bool one_cpu = devices_.client->is_cpu() && devices_.partitioner->mesh.device_count() == 1;
+  if (source != nullptr && one_cpu && !config_.flag("dequantize_weights")) {
+    kernels::register_cpu_handlers(*devices_.client);
+    models::gemma3::keep_blocks(*generation_, *source);
+    models::gemma3::keep_blocks(*prefill_, *source);
+  }
   models::gemma3::give_parameters(*generation_, source.get(), config_, devices_);
   give_empty_caches(*generation_);
   const auto from = nnx::variables(*generation_), to = nnx::variables(*prefill_);
@@ -212,6 +219,15 @@ nnx::Compiled& Engine::insert_program() {
                               {{"slot", {DType::kS32, {}}, {}}}, *devices_.partitioner, fn,
                               devices_.cache.get()))
       .first->second;
+}
+
+void Engine::compile(int64_t prompt_tokens, const Sampling& sampling) {
+  const bool is_greedy = needs_no_draw(sampling);
+  const int64_t whole = prompt_tokens / options_.chunk, rest = prompt_tokens % options_.chunk;
+  if (whole > 1 || (whole == 1 && rest > 0)) prefill_program(options_.chunk, false, is_greedy);
+  prefill_program(bucket(rest > 0 ? rest : options_.chunk, options_.chunk), true, is_greedy);
+  insert_program();
+  generate_program(is_greedy);
 }
 
 void Engine::run_chunk(std::span<const int32_t> tokens, int64_t start, bool last, Prefix& prefix) {

@@ -47,6 +47,10 @@ class Engine {
   // Opens load_parameters_path (or draws random weights) and makes the empty slots.
   void load_params();
 
+  // Compiles, or takes from the cache, what a prompt of so many tokens and its generation will run;
+  // otherwise the first call of each does.
+  void compile(int64_t prompt_tokens, const Sampling& sampling);
+
   // Runs the prompt's 1 to max_length - 1 tokens and chooses the first token. Throws kConfig for a
   // length or token out of range. `sampling` stays with the row.
   Prefix prefill(std::span<const int32_t> tokens, const Sampling& sampling);

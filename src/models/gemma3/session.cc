@@ -36,6 +36,10 @@ ir::Products narrow_products(const pjrt::Client& client) {
 Tensor read_variable(const Gemma3Model& model, const WeightSource& source, const std::string& path,
                      const nnx::Variable& v) {
   const auto name = [&](int64_t block) { return logical_name(model.config(), path, block); };
+  if (v.block_type >= 0) {
+    return source.read_stored(name(-1),
+                              {v.block_type, v.type.shape[0], v.columns, v.type.shape[1]});
+  }
   if (v.stack_axis < 0) return source.read(name(-1), v.type.shape, v.type.dtype);
   Tensor out(v.type.dtype, v.type.shape);
   for (int64_t i = 0; i < v.stack_length; ++i) {
@@ -75,14 +79,26 @@ std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
   return model;
 }
 
+void keep_blocks(Gemma3Model& model, const WeightSource& source) {
+  for (const auto& [path, v] : nnx::variables(model)) {
+    if (v->kind != nnx::VariableKind::kParam || v->stack_axis >= 0) continue;
+    const auto matrix = source.stored(logical_name(model.config(), path, -1), v->type.shape);
+    if (!matrix) continue;
+    v->block_type = matrix->block_type;
+    v->columns = matrix->columns;
+    v->type = {DType::kU8, {matrix->rows, matrix->row_bytes}};
+    v->axes.assign(2, "");
+  }
+}
+
 void load_parameters(Gemma3Model& model, const WeightSource& source,
                      const std::shared_ptr<const pjrt::Client>& client) {
   source.check(weight_shapes(model.config()));
   for (const auto& [path, v] : nnx::variables(model)) {
     if (v->kind != nnx::VariableKind::kParam) continue;
     const auto type = nnx::array_type(path, *v, *model.partitioner());
-    v->array = std::make_shared<pjrt::Array>(
-        pjrt::Array::from_host(client, read_variable(model, source, path, *v), type));
+    v->array = std::make_shared<pjrt::Array>(pjrt::Array::from_host(
+        client, read_variable(model, source, path, *v), type, pjrt::HostMemory::kZeroCopy));
     v->array->await();  // the host copy goes before the next one comes
   }
 }

@@ -44,6 +44,11 @@ std::vector<NamedShape> weight_shapes(const Gemma3Config& config) {
   return out;
 }
 
+Tensor WeightSource::read_stored(std::string_view name, const StoredMatrix& matrix) const {
+  static_cast<void>(matrix);
+  throw fail(ErrorKind::kIo, "{} is not stored in blocks", name);
+}
+
 std::unique_ptr<WeightSource> WeightSource::open(const std::string& path, DType activation) {
   ReaderPtr reader = checkpoint::open(path);
   if (const auto* gguf = dynamic_cast<const checkpoint::GgufFile*>(reader.get())) {

@@ -25,6 +25,12 @@ struct NamedShape {
 // Every weight of a model: the table, then the layers in order, then the final norm.
 std::vector<NamedShape> weight_shapes(const Gemma3Config& config);
 
+// A matrix in the blocks of its file: u8 [rows, row_bytes].
+struct StoredMatrix {
+  int64_t block_type = -1;  // ggml's number
+  int64_t rows = 0, columns = 0, row_bytes = 0;
+};
+
 class WeightSource {
  public:
   // A .gguf file, a .safetensors file, or a folder of safetensors with config.json beside it.
@@ -44,6 +50,16 @@ class WeightSource {
   // tensor, which is read-only.
   // Throws kIo naming the source's tensor, the shape expected and the one found.
   virtual Tensor read(std::string_view name, const Shape& shape, DType want) const = 0;
+
+  // The weight of `shape` as the file has it, [out, in] and not multiplied by anything, if it is a
+  // matrix in quantised blocks; its first rows, where the file has more of the vocabulary.
+  virtual std::optional<StoredMatrix> stored(std::string_view name, const Shape& shape) const {
+    static_cast<void>(name);
+    static_cast<void>(shape);
+    return std::nullopt;
+  }
+  // Its bytes. Throws kIo.
+  virtual Tensor read_stored(std::string_view name, const StoredMatrix& matrix) const;
 
   // Throws one kIo that lists what is missing, twice there, unexpected, or of a wrong shape, and
   // an lm_head that differs from the embedding. Up to 64 embedding rows beyond the vocabulary are

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "base/error.h"
+#include "checkpoint/gguf_blocks.h"
 #include "models/gemma3/weight_copy.h"
 #include "models/gemma3/weight_names.h"
 #include "models/gemma3/weight_problems.h"
@@ -39,6 +40,8 @@ class ForeignSource final : public WeightSource {
   const std::optional<Gemma3Config>& config() const override { return format_.config; }
   std::string_view kind() const override { return format_.gguf ? "GGUF" : "Hugging Face"; }
   Tensor read(std::string_view name, const Shape& shape, DType want) const override;
+  std::optional<StoredMatrix> stored(std::string_view name, const Shape& shape) const override;
+  Tensor read_stored(std::string_view name, const StoredMatrix& matrix) const override;
   void check(const std::vector<NamedShape>& expected) const override;
 
  private:
@@ -111,6 +114,26 @@ Tensor ForeignSource::read(std::string_view name, const Shape& shape, DType want
     case Form::kKernel: break;
   }
   return copy_transposed(*reader_, source, found[0], found[1], shape, want);
+}
+
+std::optional<StoredMatrix> ForeignSource::stored(std::string_view name, const Shape& shape) const {
+  const auto logical = parse_logical_name(name);
+  const auto it = stored_.find(std::string(name));
+  if (!logical || it == stored_.end() || logical->form == Form::kNorm) return std::nullopt;
+  const checkpoint::TensorInfo& info = reader_->info(it->second);
+  const auto* format = checkpoint::find_block_format(info.encoding);
+  if (!format_.gguf || format == nullptr || !format->quantised()) return std::nullopt;
+  const Shape expected = stored_shape(*logical, shape);
+  if (!shape_fits(*logical, expected, info.shape))
+    return std::nullopt;  // read() and check() say why
+  return StoredMatrix{static_cast<int64_t>(format->id), expected[0], expected[1],
+                      expected[1] / format->elements * format->bytes};
+}
+
+Tensor ForeignSource::read_stored(std::string_view name, const StoredMatrix& matrix) const {
+  auto all = std::make_shared<Tensor>(reader_->read_stored(stored_.at(std::string(name))));
+  const auto bytes = static_cast<size_t>(matrix.rows * matrix.row_bytes);
+  return {DType::kU8, {matrix.rows, matrix.row_bytes}, all->bytes().first(bytes), all};
 }
 
 void ForeignSource::check(const std::vector<NamedShape>& expected) const {
