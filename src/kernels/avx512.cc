@@ -10,7 +10,7 @@ namespace {
 
 struct Zmm {
   static constexpr int64_t kLanes = 16, kValues = 64;
-  static constexpr int kTile = 16;
+  static constexpr int kTile = 8, kRowsTogether = 4;
   using Bytes = __m512i;
   using Floats = __m512;
   using Scales = __m512;
@@ -134,10 +134,165 @@ struct Zmm {
   static void quantise(const float* x, Rows out, int64_t row) { quantise_row<128>(x, out, row); }
 };
 
+// --- panels: 16 weight rows, a row to a 32-bit lane, so that a lane sums a whole group of 16 or 32
+// products before it meets its scale.
+
+constexpr int64_t kPanel = 16;
+
+// rows[i] to columns: lane i of register j becomes lane j of register i.
+[[gnu::always_inline]] inline void transpose(__m512i (&r)[16]) {
+  __m512i t[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_epi32(r[i], r[i + 1]);
+    t[i + 1] = _mm512_unpackhi_epi32(r[i], r[i + 1]);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
+    r[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
+    r[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
+    r[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
+  }
+  // Now r[4 a + j] has, in quarter q, column 4 q + j of rows 4 a to 4 a + 3.
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i a = _mm512_shuffle_i32x4(r[j], r[4 + j], 0x88);
+    const __m512i b = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0x88);
+    const __m512i c = _mm512_shuffle_i32x4(r[j], r[4 + j], 0xdd);
+    const __m512i d = _mm512_shuffle_i32x4(r[8 + j], r[12 + j], 0xdd);
+    t[j] = _mm512_shuffle_i32x4(a, b, 0x88);
+    t[4 + j] = _mm512_shuffle_i32x4(c, d, 0x88);
+    t[8 + j] = _mm512_shuffle_i32x4(a, b, 0xdd);
+    t[12 + j] = _mm512_shuffle_i32x4(c, d, 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = t[i];
+}
+
+// One chunk of 64 columns: q[j] has values 4 j to 4 j + 3 of each row, scale[g] their scale for
+// group g of 16 (or g of 32, in the first two).
+struct PanelChunk {
+  __m512i q[16], start[4];
+  __m512 scale[4];
+};
+
+template <int kGroup>
+[[gnu::always_inline]] inline void load_chunk(const Rows& w, int64_t chunk, PanelChunk& out) {
+  constexpr int kLanesOfGroup = kGroup / 4;
+  __m512i r[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = Zmm::load_bytes(w.q(i, chunk));
+  transpose(r);
+  const __m512i row = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512i at = _mm512_slli_epi32(row, 5);  // a row's chunk takes 32 floats
+#pragma GCC unroll 4
+  for (int g = 0; g < 64 / kGroup; ++g) {
+    out.scale[g] = _mm512_i32gather_ps(at, w.scale(0, chunk) + g * kLanesOfGroup, 4);
+    __m512i sum = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int j = g * kLanesOfGroup; j < (g + 1) * kLanesOfGroup; ++j) {
+      sum = _mm512_dpbusd_epi32(sum, Zmm::all(128), r[j]);
+    }
+    out.start[g] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) out.q[i] = r[i];
+}
+
+[[gnu::always_inline]] inline __m512i four_bytes(const uint8_t* p) {
+  int v;
+  __builtin_memcpy(&v, p, 4);
+  return _mm512_set1_epi32(v);
+}
+
+// Adds the products of one chunk to sum[m], 16 columns of row m.
+template <int kGroup, int kM>
+[[gnu::always_inline]] inline void add_chunk(const PanelChunk& w, const uint8_t* q,
+                                             const float* scale, __m512 (&sum)[kM]) {
+  constexpr int kLanesOfGroup = kGroup / 4;
+#pragma GCC unroll 4
+  for (int g = 0; g < 64 / kGroup; ++g) {
+#pragma GCC unroll 16
+    for (int m = 0; m < kM; ++m) {
+      __m512i product = w.start[g];
+#pragma GCC unroll 8
+      for (int j = g * kLanesOfGroup; j < (g + 1) * kLanesOfGroup; ++j) {
+        product = _mm512_dpbusd_epi32(product, four_bytes(q + m * 2 * kChunk + 4 * j), w.q[j]);
+      }
+      const __m512 by =
+          _mm512_mul_ps(w.scale[g], _mm512_set1_ps(scale[m * kChunk / 2 + g * kLanesOfGroup]));
+      sum[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(product), by, sum[m]);
+    }
+  }
+}
+
+template <int kM>
+[[gnu::always_inline]] inline void add_minima(const Panel& panel, const Rows& x, int64_t first,
+                                              __m512 (&sum)[kM]) {
+  for (int64_t b = 0; b < block_count(x.k); ++b) {
+    __m512i r[16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) r[i] = Zmm::load_bytes(panel.w.per_16(i, b));
+    transpose(r);
+#pragma GCC unroll 16
+    for (int m = 0; m < kM; ++m) {
+      const float* sums = x.per_16(first + m, b);
+#pragma GCC unroll 16
+      for (int g = 0; g < 16; ++g) {
+        sum[m] = _mm512_fmadd_ps(_mm512_castsi512_ps(r[g]), _mm512_set1_ps(sums[g]), sum[m]);
+      }
+    }
+  }
+}
+
+template <int kGroup, int kM>
+void panel_tile(const Panel& panel, const Rows& x, int64_t first, Extent wanted, Results out) {
+  __m512 sum[kM];
+#pragma GCC unroll 16
+  for (int m = 0; m < kM; ++m) sum[m] = _mm512_setzero_ps();
+  for (int64_t c = 0; c < chunk_count(x.k); ++c) {
+    PanelChunk w;
+    load_chunk<kGroup>(panel.w, c, w);
+    add_chunk<kGroup, kM>(w, x.q(first, c), x.scale(first, c), sum);
+  }
+  if (panel.minimum) add_minima<kM>(panel, x, first, sum);
+  const auto columns = static_cast<__mmask16>((1U << wanted.columns) - 1);
+#pragma GCC unroll 16
+  for (int m = 0; m < kM; ++m) {
+    const int64_t row = first + m;
+    if (row < wanted.rows) _mm512_mask_storeu_ps(out.data + row * out.stride, columns, sum[m]);
+  }
+}
+
+template <int kGroup>
+void panel_tiles(const Panel& panel, const Rows& x, Extent wanted, Results out) {
+  int64_t first = 0;
+  for (; x.count - first >= 16; first += 16) panel_tile<kGroup, 16>(panel, x, first, wanted, out);
+  switch (x.count - first) {
+    case 12: return panel_tile<kGroup, 12>(panel, x, first, wanted, out);
+    case 8: return panel_tile<kGroup, 8>(panel, x, first, wanted, out);
+    case 4: return panel_tile<kGroup, 4>(panel, x, first, wanted, out);
+    default: return;
+  }
+}
+
+void dot_panel(const Panel& panel, Rows x, Extent wanted, Results out) {
+  if (panel.by_16) return panel_tiles<16>(panel, x, wanted, out);
+  panel_tiles<32>(panel, x, wanted, out);
+}
+
+constexpr KernelTable make_avx512_table() {
+  KernelTable table = make_table<Zmm>();
+  table.panel_rows = kPanel;
+  table.dot_panel = dot_panel;
+  return table;
+}
+
 }  // namespace
 
 const KernelTable& avx512_kernels() {
-  static constexpr KernelTable kTable = make_table<Zmm>();
+  static constexpr KernelTable kTable = make_avx512_table();
   return kTable;
 }
 

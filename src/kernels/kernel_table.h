@@ -70,6 +70,10 @@ constexpr size_t kFormats = 10;
          f == Format::kQ5_K;
 }
 
+constexpr bool has_scale_by_16(Format f) {
+  return f == Format::kQ2_K || f == Format::kQ3_K || f == Format::kQ6_K;
+}
+
 // Row-major results: element (m, n) is at data[m * stride + n].
 struct Results {
   float* data = nullptr;
@@ -83,10 +87,23 @@ struct BlockRows {
 };
 
 struct FormatKernels {
-  // One row of blocks of out.k values to the one row of `out`.
-  void (*unpack)(const uint8_t* blocks, Rows out) = nullptr;
+  // One row of blocks of out.k values to a row of `out`.
+  void (*unpack)(const uint8_t* blocks, Rows out, int64_t row) = nullptr;
   // Rows times the one row of x, straight from the blocks; null if unpacking first is as good.
   void (*dot)(BlockRows w, Rows x, float* out) = nullptr;
+};
+
+struct Extent {
+  int64_t rows = 0, columns = 0;
+};
+
+constexpr int64_t kPanelRowsOfX = 4;
+
+// Weight rows that are multiplied together, a row to a lane of the registers.
+struct Panel {
+  Rows w;  // `rows` of them, the last ones perhaps repeated
+  bool minimum = false;
+  bool by_16 = false;  // 16 values have a scale of their own, not 32
 };
 
 enum class Float : uint8_t { kF32, kF16, kBF16 };
@@ -102,6 +119,10 @@ struct KernelTable {
   std::array<FormatKernels, kFormats> formats;  // by Format
   // One unpacked weight row times all rows of x.
   void (*dot_unpacked)(Rows w, bool minimum, Rows x, Results out) = nullptr;
+  // panel_rows unpacked weight rows times all rows of x, of which there are a multiple of
+  // kPanelRowsOfX; `wanted` says how many results to write. 0: there is no such loop.
+  int64_t panel_rows = 0;
+  void (*dot_panel)(const Panel& panel, Rows x, Extent wanted, Results out) = nullptr;
   // The values of an unpacked weight row.
   void (*to_f32)(Rows w, bool minimum, float* out) = nullptr;
   std::array<void (*)(const void* in, int64_t k, float* out), 3> widen{};  // by Float

@@ -55,7 +55,13 @@ void walk_32(const uint8_t* p, int64_t k, Sink& sink) {
     sink.chunk(whole, F::template bytes<V>(a, a), V::halves(a, a));
   }
   if constexpr (has_minimum(F::kFormat)) {
-    for (int64_t b = 0; b < blocks; ++b) sink.minimum_of_32(b, V::half(p + b * F::kBytes + 2));
+    int64_t b = 0;
+    for (; b + 4 <= blocks; b += 4) {
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < 4; ++i)
+        sink.minimum_of_32(b + i, i, V::half(p + (b + i) * F::kBytes + 2));
+    }
+    for (; b < blocks; ++b) sink.minimum_of_32(b, 0, V::half(p + b * F::kBytes + 2));
   }
 }
 
@@ -140,16 +146,17 @@ struct Place {
 template <class V>
 struct StoreRow {  // a sink
   Rows out;
+  int64_t row;
   [[gnu::always_inline]] void chunk(int64_t c, typename V::Bytes q, typename V::Floats scale) {
     const Place<V> at(c);
-    V::store(out.q(0, at.chunk) + at.q, q);
-    V::store(out.scale(0, at.chunk) + at.scale, scale);
+    V::store(out.q(row, at.chunk) + at.q, q);
+    V::store(out.scale(row, at.chunk) + at.scale, scale);
   }
   [[gnu::always_inline]] void minima(int64_t block, typename V::Scales m) {
-    V::store(out.per_16(0, block), m);
+    V::store(out.per_16(row, block), m);
   }
-  [[gnu::always_inline]] void minimum_of_32(int64_t b, float m) {
-    float* to = out.per_16(0, b / 8) + b % 8 * 2;
+  [[gnu::always_inline]] void minimum_of_32(int64_t b, int64_t, float m) {
+    float* to = out.per_16(row, b / 8) + b % 8 * 2;
     to[0] = m;
     to[1] = m;
   }
@@ -159,7 +166,7 @@ template <class V>
 struct Dot {  // a sink
   Rows x;
   typename V::Floats sum = V::zero();
-  float minimum = 0;
+  float minimum[4] = {};  // several, as each sum waits for the one before
   [[gnu::always_inline]] void chunk(int64_t c, typename V::Bytes q, typename V::Floats scale) {
     const Place<V> at(c);
     const auto product = V::dot(V::prepare(q), x.q(0, at.chunk) + at.q);
@@ -168,16 +175,17 @@ struct Dot {  // a sink
   [[gnu::always_inline]] void minima(int64_t block, typename V::Scales m) {
     sum = V::fma(m, x.per_16(0, block), sum);
   }
-  [[gnu::always_inline]] void minimum_of_32(int64_t b, float m) {
+  [[gnu::always_inline]] void minimum_of_32(int64_t b, int64_t chain, float m) {
     const float* sums = x.per_16(0, b / 8) + b % 8 * 2;
-    minimum += m * (sums[0] + sums[1]);
+    minimum[chain] += m * (sums[0] + sums[1]);
   }
 };
 
 template <class V, class F>
-void unpack(const uint8_t* blocks, Rows out) {
-  for (int64_t i = 0; i < 16; ++i) out.per_16(0, block_count(out.k) - 1)[i] = 0;
-  StoreRow<V> sink{out};
+void unpack(const uint8_t* blocks, Rows out, int64_t row) {
+  float* last = out.per_16(row, block_count(out.k) - 1);
+  for (int64_t i = 0; i < 16; ++i) last[i] = 0;
+  StoreRow<V> sink{out, row};
   walk<V, F>(blocks, out.k, sink);
 }
 
@@ -186,7 +194,8 @@ void dot(BlockRows w, Rows x, float* out) {
   for (int64_t n = 0; n < w.count; ++n) {
     Dot<V> sink{x};
     walk<V, F>(w.data + n * w.bytes, x.k, sink);
-    out[n] = V::sum(sink.sum) + sink.minimum;
+    const float* m = sink.minimum;
+    out[n] = V::sum(sink.sum) + ((m[0] + m[1]) + (m[2] + m[3]));
   }
 }
 
@@ -219,14 +228,14 @@ void dot_tile(Rows w, bool minimum, Rows x, int64_t first, Results out) {
   for (int m = 0; m < kM; ++m) out.data[(first + m) * out.stride] = V::sum(sum[m]);
 }
 
-// Calls tile<kM>(first) for the largest kM that is at most kLargest and fits, until all are done.
+// Calls tile.run<kM>(first) for the largest kM that is at most kLargest and fits, until all are
+// done.
 template <int kLargest, class Tile>
 [[gnu::always_inline]] inline void in_tiles(int64_t count, const Tile& tile) {
   int64_t first = 0;
-  if constexpr (kLargest >= 16) {
-    for (; count - first >= 16; first += 16) tile.template run<16>(first);
+  if constexpr (kLargest >= 8) {
+    for (; count - first >= 8; first += 8) tile.template run<8>(first);
   }
-  for (; count - first >= 8; first += 8) tile.template run<8>(first);
   for (; count - first >= 4; first += 4) tile.template run<4>(first);
   for (; count - first >= 2; first += 2) tile.template run<2>(first);
   if (first < count) tile.template run<1>(first);
@@ -271,34 +280,47 @@ void widen(const void* in, int64_t k, float* out) {
   for (; i < k; ++i) out[i] = V::template one_as<kType>(in, i);
 }
 
-template <class V, Float kType, int kM>
+// kN weight rows times kM rows of x: each number that is loaded is used several times.
+template <class V, Float kType, int kN, int kM>
 void matvec_tile(const void* w, int64_t k, const float* x, Results out) {
-  constexpr int kChains = kM >= 4 ? 1 : 4 / kM;  // enough sums under way to hide an fma's latency
-  typename V::Floats sum[kM * kChains];
+  constexpr int kChains = kN * kM >= 4 ? 1 : 4;  // sums under way at once hide an fma's latency
+  typename V::Floats sum[kN * kM * kChains];
 #pragma GCC unroll 16
-  for (int j = 0; j < kM * kChains; ++j) sum[j] = V::zero();
+  for (int j = 0; j < kN * kM * kChains; ++j) sum[j] = V::zero();
   int64_t i = 0;
   for (; i + V::kLanes * kChains <= k; i += V::kLanes * kChains) {
 #pragma GCC unroll 4
-    for (int chain = 0; chain < kChains; ++chain) {
-      const auto weight = V::template load_as<kType>(w, i + chain * V::kLanes);
-#pragma GCC unroll 16
+    for (int64_t chain = 0; chain < kChains; ++chain) {
+      typename V::Floats weight[kN];
+#pragma GCC unroll 4
+      for (int n = 0; n < kN; ++n) {
+        weight[n] = V::template load_as<kType>(w, n * k + i + chain * V::kLanes);
+      }
+#pragma GCC unroll 4
       for (int m = 0; m < kM; ++m) {
-        auto& s = sum[m * kChains + chain];
-        s = V::fma(weight, V::load(x + m * k + i + chain * V::kLanes), s);
+        const auto xs = V::load(x + m * k + i + chain * V::kLanes);
+#pragma GCC unroll 4
+        for (int n = 0; n < kN; ++n) {
+          auto& s = sum[(m * kN + n) * kChains + chain];
+          s = V::fma(weight[n], xs, s);
+        }
       }
     }
   }
   for (int m = 0; m < kM; ++m) {
-    typename V::Floats all = sum[m * kChains];
-    for (int chain = 1; chain < kChains; ++chain) all = V::add(all, sum[m * kChains + chain]);
-    float total = V::sum(all);
-    for (int64_t j = i; j < k; ++j) total += V::template one_as<kType>(w, j) * x[m * k + j];
-    out.data[m * out.stride] = total;
+    for (int n = 0; n < kN; ++n) {
+      typename V::Floats all = sum[(m * kN + n) * kChains];
+      for (int j = 1; j < kChains; ++j) all = V::add(all, sum[(m * kN + n) * kChains + j]);
+      float total = V::sum(all);
+      for (int64_t j = i; j < k; ++j) {
+        total += V::template one_as<kType>(w, n * k + j) * x[m * k + j];
+      }
+      out.data[m * out.stride + n] = total;
+    }
   }
 }
 
-template <class V, Float kType>
+template <class V, Float kType, int kN>
 struct MatvecTile {
   const void* w;
   int64_t k;
@@ -306,16 +328,22 @@ struct MatvecTile {
   Results out;
   template <int kM>
   [[gnu::always_inline]] void run(int64_t first) const {
-    matvec_tile<V, kType, kM>(w, k, x + first * k, {out.data + first * out.stride, out.stride});
+    const Results here{out.data + first * out.stride, out.stride};
+    matvec_tile<V, kType, kN, kM>(w, k, x + first * k, here);
   }
 };
 
 template <class V, Float kType>
 void matvec(FloatRows w, const float* x, int64_t m, Results out) {
   const int64_t row_bytes = w.k * (kType == Float::kF32 ? 4 : 2);
-  for (int64_t n = 0; n < w.count; ++n) {
-    const void* row = static_cast<const std::byte*>(w.data) + n * row_bytes;
-    in_tiles<V::kTile>(m, MatvecTile<V, kType>{row, w.k, x, {out.data + n, out.stride}});
+  const auto row = [&](int64_t n) { return static_cast<const std::byte*>(w.data) + n * row_bytes; };
+  int64_t n = 0;
+  for (; m > 1 && n + V::kRowsTogether <= w.count; n += V::kRowsTogether) {
+    const Results here{out.data + n, out.stride};
+    in_tiles<4>(m, MatvecTile<V, kType, V::kRowsTogether>{row(n), w.k, x, here});
+  }
+  for (; n < w.count; ++n) {
+    in_tiles<4>(m, MatvecTile<V, kType, 1>{row(n), w.k, x, {out.data + n, out.stride}});
   }
 }
 

@@ -81,10 +81,16 @@ void round_to_bf16(const float* in, int64_t count, void* out) {
   for (int64_t i = 0; i < count; ++i) bits[i] = BFloat16::from_float(in[i]).bits;
 }
 
-Rows quantise(const KernelTable& table, const float* x, int64_t m, int64_t k, std::byte* memory) {
-  const Rows rows{memory, m, k};
-  for (int64_t i = 0; i < m; ++i) table.quantise(x + i * k, rows, i);
-  return rows;
+// Rows of x that are not there, up to rows.count, are zeros.
+void quantise(const KernelTable& table, const float* x, int64_t m, const Rows& rows) {
+  for (int64_t i = 0; i < m; ++i) table.quantise(x + i * rows.k, rows, i);
+  for (int64_t i = m; i < rows.count; ++i) {
+    for (int64_t c = 0; c < chunk_count(rows.k); ++c) {
+      std::fill_n(rows.q(i, c), kChunk, uint8_t{0});
+      std::fill_n(rows.scale(i, c), kChunk / 4, 0.0F);
+    }
+    for (int64_t b = 0; b < block_count(rows.k); ++b) std::fill_n(rows.per_16(i, b), 16, 0.0F);
+  }
 }
 
 }  // namespace
@@ -117,7 +123,7 @@ void dequantise(const Engine& engine, const BlockFormat& format, const void* blo
       auto* to = static_cast<std::byte*>(out) + n * out_bytes;
       float* values = dtype == DType::kF32 ? reinterpret_cast<float*>(to) : wide;
       if (block_format) {
-        table.formats[static_cast<size_t>(*block_format)].unpack(in, row);
+        table.formats[static_cast<size_t>(*block_format)].unpack(in, row, 0);
         table.to_f32(row, has_minimum(*block_format), values);
       } else {
         table.widen[static_cast<size_t>(*float_of(format.dtype))](in, k, values);
@@ -127,6 +133,38 @@ void dequantise(const Engine& engine, const BlockFormat& format, const void* blo
   });
 }
 
+namespace {
+
+// Some rows of one weight.
+struct Task {
+  const uint8_t* blocks;
+  int64_t rows, row_bytes;
+  Format format;
+  Results out;  // of its first row
+};
+
+void multiply(const KernelTable& table, const Task& task, int64_t m, Rows x, Rows unpacked) {
+  const FormatKernels& kernels = table.formats[static_cast<size_t>(task.format)];
+  if (m == 1 && kernels.dot != nullptr) {
+    return kernels.dot({task.blocks, task.rows, task.row_bytes}, x, task.out.data);
+  }
+  const Panel panel{unpacked, has_minimum(task.format), has_scale_by_16(task.format)};
+  for (int64_t n = 0; n < task.rows; n += unpacked.count) {
+    for (int64_t i = 0; i < unpacked.count; ++i) {
+      const int64_t row = std::min(n + i, task.rows - 1);
+      kernels.unpack(task.blocks + row * task.row_bytes, unpacked, i);
+    }
+    const Results out{task.out.data + n, task.out.stride};
+    if (unpacked.count == 1) {
+      table.dot_unpacked(unpacked, panel.minimum, x, out);
+    } else {
+      table.dot_panel(panel, x, {m, std::min(unpacked.count, task.rows - n)}, out);
+    }
+  }
+}
+
+}  // namespace
+
 void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k,
                       std::span<const QuantisedWeight> weights) {
   if (k == 0) {
@@ -134,29 +172,26 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
     return;
   }
   const KernelTable& table = kernels_for(engine.set);
-  const int64_t x_bytes = Rows::bytes(m, k);
-  const Scratch scratch(x_bytes + Rows::bytes(1, k) * engine.pool.threads());
-  const Rows rows = quantise(table, x, m, k, scratch.data());
-  Pieces pieces;
+  const bool panels = m > 1 && table.panel_rows > 0;
+  const int64_t together = panels ? table.panel_rows : 1;
+  const int64_t m_padded = panels ? (m + kPanelRowsOfX - 1) / kPanelRowsOfX * kPanelRowsOfX : m;
+  const int64_t x_bytes = Rows::bytes(m_padded, k), thread_bytes = Rows::bytes(together, k);
+  const Scratch scratch(x_bytes + thread_bytes * engine.pool.threads());
+  const Rows rows{scratch.data(), m_padded, k};
+  quantise(table, x, m, rows);
   const auto row_bytes = [&](const QuantisedWeight& w) {
     return k / w.format->elements * w.format->bytes;
   };
+  Pieces pieces;
   for (size_t i = 0; i < weights.size(); ++i) pieces.add(i, weights[i].rows, row_bytes(weights[i]));
   pieces.run(engine.pool, [&](const Piece& piece, int thread) {
     const QuantisedWeight& w = weights[piece.matrix];
-    const Format format = *format_of(*w.format);
-    const FormatKernels& kernels = table.formats[static_cast<size_t>(format)];
-    const int64_t bytes = row_bytes(w);
-    const auto* blocks = static_cast<const uint8_t*>(w.blocks) + piece.begin * bytes;
-    if (m == 1 && kernels.dot != nullptr) {
-      kernels.dot({blocks, piece.end - piece.begin, bytes}, rows, w.out + piece.begin);
-      return;
-    }
-    const Rows unpacked{scratch.data() + x_bytes + thread * Rows::bytes(1, k), 1, k};
-    for (int64_t n = piece.begin; n < piece.end; ++n, blocks += bytes) {
-      kernels.unpack(blocks, unpacked);
-      table.dot_unpacked(unpacked, has_minimum(format), rows, {w.out + n, w.rows});
-    }
+    const Task task{static_cast<const uint8_t*>(w.blocks) + piece.begin * row_bytes(w),
+                    piece.end - piece.begin,
+                    row_bytes(w),
+                    *format_of(*w.format),
+                    {w.out + piece.begin, w.rows}};
+    multiply(table, task, m, rows, {scratch.data() + x_bytes + thread * thread_bytes, together, k});
   });
 }
 

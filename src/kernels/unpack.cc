@@ -126,20 +126,20 @@ constexpr std::array<Unpacker, kFormats> kUnpackers{{
 
 }  // namespace
 
-void unpack_row(Format format, const uint8_t* blocks, Rows out) {
+void unpack_row(Format format, const uint8_t* blocks, Rows out, int64_t row) {
   const Unpacker& u = kUnpackers[static_cast<size_t>(format)];
   // What lies beyond k only has to be finite.
-  std::fill_n(out.scale(0, chunk_count(out.k) - 1), 16, 0.0F);
-  std::fill_n(out.per_16(0, block_count(out.k) - 1), 16, 0.0F);
+  std::fill_n(out.scale(row, chunk_count(out.k) - 1), 16, 0.0F);
+  std::fill_n(out.per_16(row, block_count(out.k) - 1), 16, 0.0F);
   int8_t q[256];
   float scale[16], minimum[16];
   for (int64_t at = 0; at < out.k; at += u.elements, blocks += u.bytes) {
     u.unpack(blocks, {q, scale, minimum});
     for (int64_t i = 0; i < u.elements; i += 16) {
       const int64_t chunk = (at + i) / kChunk, within = (at + i) % kChunk;
-      std::memcpy(out.q(0, chunk) + within, q + i, 16);
-      std::fill_n(out.scale(0, chunk) + within / 4, 4, scale[i / 16]);
-      out.per_16(0, (at + i) / kBlock)[(at + i) % kBlock / 16] = minimum[i / 16];
+      std::memcpy(out.q(row, chunk) + within, q + i, 16);
+      std::fill_n(out.scale(row, chunk) + within / 4, 4, scale[i / 16]);
+      out.per_16(row, (at + i) / kBlock)[(at + i) % kBlock / 16] = minimum[i / 16];
     }
   }
 }

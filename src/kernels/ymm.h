@@ -13,7 +13,7 @@ namespace {  // one copy for each file, compiled with its flags
 
 struct Ymm {
   static constexpr int64_t kLanes = 8, kValues = 32;
-  static constexpr int kTile = 8;
+  static constexpr int kTile = 8, kRowsTogether = 2;
   using Bytes = __m256i;
   using Floats = __m256;
   struct Scales {
