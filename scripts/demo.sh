@@ -30,7 +30,7 @@ write_text() {
 
 write_text
 echo "demo: text: $text ($(wc -l <"$text") verses)"
-exec build/maxtext train configs/base.yml \
+build/maxtext train configs/base.yml \
   run_name=demo base_output_directory="$out" \
   model_name=gemma3-270m \
   load_parameters_path=.deps/weights/gemma-3-270m-Q4_K_M.gguf \
@@ -38,3 +38,10 @@ exec build/maxtext train configs/base.yml \
   dataset_type=text dataset_path="$text" \
   ici_fsdp_parallelism=4 per_device_batch_size=1 max_target_length=128 \
   steps=10 learning_rate=2e-4 warmup_steps_fraction=0.1 enable_checkpointing=false "$@"
+
+echo "demo: decoding with the weights as they came"
+exec build/maxtext decode configs/base.yml \
+  model_name=gemma3-270m \
+  load_parameters_path=.deps/weights/gemma-3-270m-Q4_K_M.gguf \
+  tokenizer_path=.deps/weights/tokenizer.gemma3 \
+  prompt="I love to" max_prefill_predict_length=16 max_target_length=48 dtype=float32
