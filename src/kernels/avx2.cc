@@ -17,6 +17,10 @@ struct Avx2 : Ymm {
     const Bytes pairs = _mm256_maddubs_epi16(w.magnitudes, _mm256_sign_epi8(load_bytes(x), w.q));
     return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
   }
+  static Floats dot_not_negative(Bytes w, const uint8_t* x) {
+    const Bytes pairs = _mm256_maddubs_epi16(w, load_bytes(x));
+    return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
   static void quantise(const float* x, Rows out, int64_t row) { quantise_row<0>(x, out, row); }
 };
 

@@ -14,6 +14,10 @@ struct Zmm {
   using Bytes = __m512i;
   using Floats = __m512;
   using Scales = __m512;
+  struct Chunk {
+    Bytes q;
+    Floats scale;
+  };
 
   // --- floats
   static Floats zero() { return _mm512_setzero_ps(); }
@@ -52,11 +56,12 @@ struct Zmm {
   static Bytes load_two(const uint8_t* a, const uint8_t* b) {
     return two(Ymm::load_bytes(a), Ymm::load_bytes(b));
   }
-  static Bytes nibbles(const uint8_t* a, const uint8_t* b) {
-    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
-    const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
+  template <int64_t kBytes>
+  static Chunk nibbles(const uint8_t* a, const uint8_t* b) {
+    const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + kBytes - 16));
+    const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + kBytes - 16));
     const Bytes v = _mm512_mask_broadcast_i64x2(_mm512_broadcast_i64x2(low), 0xf0, high);
-    return _mm512_and_si512(_mm512_mask_srli_epi16(v, 0xff00ff00U, v, 4), all(15));
+    return {_mm512_and_si512(_mm512_mask_srli_epi16(v, 0xff00ff00U, v, 4), all(15)), halves(a, b)};
   }
   static Bytes add_16_where(Bytes q, const uint8_t* a, const uint8_t* b) {
     uint32_t low, high;
@@ -130,6 +135,10 @@ struct Zmm {
   }
   static Floats dot(Weights w, const uint8_t* x) {
     return _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(w.start, load_bytes(x), w.q));
+  }
+  static Floats dot_not_negative(Bytes w, const uint8_t* x) {
+    const Bytes signed_x = _mm512_xor_si512(load_bytes(x), all(128));
+    return _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w, signed_x));
   }
   static void quantise(const float* x, Rows out, int64_t row) { quantise_row<128>(x, out, row); }
 };

@@ -18,6 +18,10 @@ struct AvxVnni : Ymm {
   static Floats dot(Weights w, const uint8_t* x) {
     return _mm256_cvtepi32_ps(_mm256_dpbusd_avx_epi32(w.start, load_bytes(x), w.q));
   }
+  static Floats dot_not_negative(Bytes w, const uint8_t* x) {
+    const Bytes signed_x = _mm256_xor_si256(load_bytes(x), all(128));
+    return _mm256_cvtepi32_ps(_mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), w, signed_x));
+  }
   static void quantise(const float* x, Rows out, int64_t row) { quantise_row<128>(x, out, row); }
 };
 

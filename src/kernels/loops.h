@@ -2,8 +2,8 @@
 // instantiates them has V in an unnamed namespace, so that the linker never mixes the code of two
 // instruction sets.
 //
-// V has Bytes (kValues 8-bit integers), Floats (kLanes = kValues / 4 numbers), Scales (16 numbers),
-// Weights (Bytes made ready for products) and the functions used below.
+// V has Bytes (kValues 8-bit integers), Floats (kLanes = kValues / 4 numbers), Chunk (both), Scales
+// (16 numbers), Weights (Bytes made ready for products) and the functions used below.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -14,12 +14,15 @@ namespace mt::kernels {
 // --- blocks of 32 values: `a` is a block and `b` the next one, or `a` again where there is none.
 // V with one block to a register looks at `a` alone.
 
+template <class V>
+using Chunk = typename V::Chunk;  // Bytes q and, for each 4 of them, Floats scale
+
 struct Q8_0 {
   static constexpr Format kFormat = Format::kQ8_0;
   static constexpr int64_t kBytes = 34;
   template <class V>
-  static typename V::Bytes bytes(const uint8_t* a, const uint8_t* b) {
-    return V::load_two(a + 2, b + 2);
+  static Chunk<V> chunk(const uint8_t* a, const uint8_t* b) {
+    return {V::load_two(a + 2, b + 2), V::halves(a, b)};
   }
 };
 
@@ -28,17 +31,26 @@ struct Nibbles {
   static constexpr Format kFormat = kOf;
   static constexpr int64_t kBytes = kHeader + (kFifthBit ? 4 : 0) + 16;
   template <class V>
-  static typename V::Bytes bytes(const uint8_t* a, const uint8_t* b) {
-    typename V::Bytes q = V::nibbles(a + kBytes - 16, b + kBytes - 16);
-    if constexpr (kZero != 0) q = V::subtract(q, kZero);
-    if constexpr (kFifthBit) q = V::add_16_where(q, a + kHeader, b + kHeader);
-    return q;
+  static Chunk<V> chunk(const uint8_t* a, const uint8_t* b) {
+    Chunk<V> out = V::template nibbles<kBytes>(a, b);
+    if constexpr (kZero != 0) out.q = V::subtract(out.q, kZero);
+    if constexpr (kFifthBit) out.q = V::add_16_where(out.q, a + kHeader, b + kHeader);
+    return out;
   }
 };
 using Q4_0 = Nibbles<Format::kQ4_0, 2, false, 8>;
 using Q4_1 = Nibbles<Format::kQ4_1, 4, false, 0>;
 using Q5_0 = Nibbles<Format::kQ5_0, 2, true, 16>;
 using Q5_1 = Nibbles<Format::kQ5_1, 4, true, 0>;
+
+// Asks for the memory that a loop will need this many bytes later. Processors do so by themselves,
+// but not past the end of a page.
+constexpr int64_t kAhead = 2048;
+template <int64_t kBytes>
+[[gnu::always_inline]] inline void read_ahead(const uint8_t* p) {
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < kBytes; i += 64) __builtin_prefetch(p + kAhead + i);
+}
 
 // Gives `sink` a row's chunks of V::kValues integers with their scales, and its minima.
 template <class V, class F, class Sink>
@@ -48,11 +60,12 @@ void walk_32(const uint8_t* p, int64_t k, Sink& sink) {
   for (int64_t c = 0; c < whole; ++c) {
     const uint8_t* a = p + c * kTogether * F::kBytes;
     const uint8_t* b = a + (kTogether - 1) * F::kBytes;
-    sink.chunk(c, F::template bytes<V>(a, b), V::halves(a, b));
+    read_ahead<kTogether * F::kBytes>(a);
+    sink.chunk(c, F::template chunk<V>(a, b));
   }
   if (blocks % kTogether != 0) {
     const uint8_t* a = p + (blocks - 1) * F::kBytes;
-    sink.chunk(whole, F::template bytes<V>(a, a), V::halves(a, a));
+    sink.chunk(whole, F::template chunk<V>(a, a));
   }
   if constexpr (has_minimum(F::kFormat)) {
     int64_t b = 0;
@@ -111,6 +124,7 @@ void walk_256(const uint8_t* p, int64_t k, Sink& sink) {
   constexpr int kChunks = static_cast<int>(kBlock / V::kValues);
   for (int64_t block = 0; block < k / kBlock; ++block, p += F::kBytes) {
     typename V::Scales scales;
+    read_ahead<F::kBytes>(p);
     if constexpr (F::kFormat == Format::kQ6_K) {
       scales = V::scales_s8(p + 192, V::half(p + 208));
     } else {
@@ -120,7 +134,7 @@ void walk_256(const uint8_t* p, int64_t k, Sink& sink) {
     }
 #pragma GCC unroll 8
     for (int c = 0; c < kChunks; ++c) {
-      sink.chunk(block * kChunks + c, F::template bytes<V>(p, c), V::expand(scales, c));
+      sink.chunk(block * kChunks + c, Chunk<V>{F::template bytes<V>(p, c), V::expand(scales, c)});
     }
   }
 }
@@ -147,10 +161,10 @@ template <class V>
 struct StoreRow {  // a sink
   Rows out;
   int64_t row;
-  [[gnu::always_inline]] void chunk(int64_t c, typename V::Bytes q, typename V::Floats scale) {
+  [[gnu::always_inline]] void chunk(int64_t c, const Chunk<V>& w) {
     const Place<V> at(c);
-    V::store(out.q(row, at.chunk) + at.q, q);
-    V::store(out.scale(row, at.chunk) + at.scale, scale);
+    V::store(out.q(row, at.chunk) + at.q, w.q);
+    V::store(out.scale(row, at.chunk) + at.scale, w.scale);
   }
   [[gnu::always_inline]] void minima(int64_t block, typename V::Scales m) {
     V::store(out.per_16(row, block), m);
@@ -162,15 +176,23 @@ struct StoreRow {  // a sink
   }
 };
 
-template <class V>
+template <class V, class F>
 struct Dot {  // a sink
   Rows x;
   typename V::Floats sum = V::zero();
   float minimum[4] = {};  // several, as each sum waits for the one before
-  [[gnu::always_inline]] void chunk(int64_t c, typename V::Bytes q, typename V::Floats scale) {
+  [[gnu::always_inline]] void chunk(int64_t c, const Chunk<V>& w) {
     const Place<V> at(c);
-    const auto product = V::dot(V::prepare(q), x.q(0, at.chunk) + at.q);
-    sum = V::fma(product, V::multiply(scale, V::load(x.scale(0, at.chunk) + at.scale)), sum);
+    const auto scale = V::multiply(w.scale, V::load(x.scale(0, at.chunk) + at.scale));
+    sum = V::fma(product(w.q, x.q(0, at.chunk) + at.q), scale, sum);
+  }
+  // Formats with a minimum have no negative integers.
+  [[gnu::always_inline]] static typename V::Floats product(typename V::Bytes w, const uint8_t* q) {
+    if constexpr (has_minimum(F::kFormat)) {
+      return V::dot_not_negative(w, q);
+    } else {
+      return V::dot(V::prepare(w), q);
+    }
   }
   [[gnu::always_inline]] void minima(int64_t block, typename V::Scales m) {
     sum = V::fma(m, x.per_16(0, block), sum);
@@ -192,7 +214,7 @@ void unpack(const uint8_t* blocks, Rows out, int64_t row) {
 template <class V, class F>
 void dot(BlockRows w, Rows x, float* out) {
   for (int64_t n = 0; n < w.count; ++n) {
-    Dot<V> sink{x};
+    Dot<V, F> sink{x};
     walk<V, F>(w.data + n * w.bytes, x.k, sink);
     const float* m = sink.minimum;
     out[n] = V::sum(sink.sum) + ((m[0] + m[1]) + (m[2] + m[3]));

@@ -52,28 +52,52 @@ struct Piece {
   int64_t begin, end;
 };
 
-// A thread takes pieces of about this many bytes: some microseconds of reading.
-constexpr int64_t kPieceBytes = 32 << 10;
-// Results of a piece fill whole cache lines, so that threads don't write to the same one.
-constexpr int64_t kLineFloats = 16;
-
+// The rows of a call's matrices, cut into pieces that threads take one after the other: enough for
+// the last ones to finish together, each some microseconds of reading.
 class Pieces {
  public:
-  void add(size_t matrix, int64_t rows, int64_t row_bytes) {
-    const int64_t wanted = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
-    const int64_t step = (wanted + kLineFloats - 1) / kLineFloats * kLineFloats;
-    for (int64_t i = 0; i < rows; i += step) {
-      pieces_.push_back({matrix, i, std::min(rows, i + step)});
-    }
+  void add(int64_t rows, int64_t row_bytes) {
+    matrices_.push_back({rows, row_bytes});
+    bytes_ += rows * row_bytes;
   }
+
   template <typename Body>
-  void run(Pool& pool, const Body& body) const {
-    pool.run(static_cast<int64_t>(pieces_.size()),
-             [&](int64_t task, int thread) { body(pieces_[static_cast<size_t>(task)], thread); });
+  void run(Pool& pool, const Body& body) {
+    const int64_t tasks =
+        cut(std::clamp(bytes_ / (pool.threads() * kPiecesOfAThread), kLeastBytes, kMostBytes));
+    pool.run(tasks, [&](int64_t task, int thread) { body(piece(task), thread); });
   }
 
  private:
-  std::vector<Piece> pieces_;
+  static constexpr int64_t kPiecesOfAThread = 16, kLeastBytes = 16 << 10, kMostBytes = 256 << 10;
+  // Results of a piece fill whole cache lines, so that threads don't write to the same one.
+  static constexpr int64_t kLineFloats = 16;
+
+  struct Matrix {
+    int64_t rows = 0, row_bytes = 0;
+    int64_t step = 0, pieces = 0;
+  };
+
+  int64_t cut(int64_t bytes) {
+    int64_t all = 0;
+    for (Matrix& m : matrices_) {
+      const int64_t wanted = std::max<int64_t>(1, bytes / std::max<int64_t>(1, m.row_bytes));
+      m.step = (wanted + kLineFloats - 1) / kLineFloats * kLineFloats;
+      m.pieces = (m.rows + m.step - 1) / m.step;
+      all += m.pieces;
+    }
+    return all;
+  }
+
+  Piece piece(int64_t task) const {
+    size_t i = 0;
+    for (; task >= matrices_[i].pieces; ++i) task -= matrices_[i].pieces;
+    const Matrix& m = matrices_[i];
+    return {i, task * m.step, std::min(m.rows, (task + 1) * m.step)};
+  }
+
+  std::vector<Matrix> matrices_;
+  int64_t bytes_ = 0;
 };
 
 void round_to_bf16(const float* in, int64_t count, void* out) {
@@ -113,7 +137,7 @@ void dequantise(const Engine& engine, const BlockFormat& format, const void* blo
   const int64_t thread_bytes = Rows::bytes(1, k) + chunk_count(k) * kChunk * 4;
   const Scratch scratch(thread_bytes * engine.pool.threads());
   Pieces pieces;
-  pieces.add(0, rows, row_bytes);
+  pieces.add(rows, row_bytes);
   pieces.run(engine.pool, [&](const Piece& piece, int thread) {
     std::byte* mine = scratch.data() + thread * thread_bytes;
     const Rows row{mine, 1, k};
@@ -183,7 +207,7 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
     return k / w.format->elements * w.format->bytes;
   };
   Pieces pieces;
-  for (size_t i = 0; i < weights.size(); ++i) pieces.add(i, weights[i].rows, row_bytes(weights[i]));
+  for (const QuantisedWeight& w : weights) pieces.add(w.rows, row_bytes(w));
   pieces.run(engine.pool, [&](const Piece& piece, int thread) {
     const QuantisedWeight& w = weights[piece.matrix];
     const Task task{static_cast<const uint8_t*>(w.blocks) + piece.begin * row_bytes(w),
@@ -199,9 +223,7 @@ void matvec(const Engine& engine, const float* x, int64_t m, int64_t k,
             std::span<const FloatWeight> weights) {
   const KernelTable& table = kernels_for(engine.set);
   Pieces pieces;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    pieces.add(i, weights[i].rows, k * byte_size(weights[i].dtype));
-  }
+  for (const FloatWeight& w : weights) pieces.add(w.rows, k * byte_size(w.dtype));
   pieces.run(engine.pool, [&](const Piece& piece, int) {
     const FloatWeight& w = weights[piece.matrix];
     const auto* values =

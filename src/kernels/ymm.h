@@ -16,6 +16,10 @@ struct Ymm {
   static constexpr int kTile = 8, kRowsTogether = 2;
   using Bytes = __m256i;
   using Floats = __m256;
+  struct Chunk {
+    Bytes q;
+    Floats scale;
+  };
   struct Scales {
     __m256 low, high;
   };
@@ -64,10 +68,11 @@ struct Ymm {
   static Bytes subtract(Bytes a, int v) { return _mm256_sub_epi8(a, all(v)); }
 
   static Bytes load_two(const uint8_t* a, const uint8_t*) { return load_bytes(a); }
-  // 16 bytes to their low nibbles, then the high ones.
-  static Bytes nibbles(const uint8_t* a, const uint8_t*) {
-    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
-    return _mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), all(15));
+  // A block whose last 16 bytes are low nibbles of 16 values and high ones of the next 16.
+  template <int64_t kBytes>
+  static Chunk nibbles(const uint8_t* a, const uint8_t* b) {
+    const __m128i v = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a + kBytes - 16));
+    return {_mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), all(15)), halves(a, b)};
   }
   static Bytes add_16_where(Bytes q, const uint8_t* a, const uint8_t*) {
     int bits;
