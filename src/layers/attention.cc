@@ -67,10 +67,11 @@ Attention::Projections Attention::project(Value x_bld, const RopeTable& rope) co
     return partitioner_->constrain(
         x, {axes::activation_kv_batch, axes::activation_length_no_exp, heads, dim});
   };
+  const std::vector<Value> qkv = project_together(x_bld, {&query, &key, &value});
   Projections p;
-  p.q = apply_rope(query_norm(query(x_bld)), rope) * config_.query_scale;
-  p.k = apply_rope(key_norm(key(x_bld)), rope);
-  p.v = value(x_bld);
+  p.q = apply_rope(query_norm(qkv[0]), rope) * config_.query_scale;
+  p.k = apply_rope(key_norm(qkv[1]), rope);
+  p.v = qkv[2];
   p.q = ir::checkpoint_name(constrain(p.q, axes::activation_heads, axes::activation_kv),
                             "query_proj");
   p.k = ir::checkpoint_name(constrain(p.k, axes::activation_kv_heads, axes::activation_kv_head_dim),

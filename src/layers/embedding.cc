@@ -41,7 +41,7 @@ ir::Value Embed::attend(ir::Value x_bld) const {
                  axes::activation_vocab});
   };
   if (embedding.block_type >= 0) {  // never multiplied, so nothing to divide
-    return constrain(multiply_stored(ir::cast(x_bld, DType::kF32), embedding));
+    return constrain(multiply_stored(ir::cast(x_bld, DType::kF32), {&embedding})[0]);
   }
   const ir::Value table = ir::cast(embedding.value, x_bld.dtype());
   const ir::Value logits = ir::einsum("bld,vd->blv", x_bld, table, DType::kF32);

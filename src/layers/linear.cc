@@ -13,23 +13,43 @@ DenseGeneral::DenseGeneral(std::string formula, DType weight_dtype, Shape kernel
       kernel_shape_(std::move(kernel_shape)) {}
 
 ir::Value DenseGeneral::operator()(ir::Value x) const {
-  if (kernel.block_type >= 0) return with_blocks(x);
+  if (kernel.block_type >= 0) return project_together(x, {this})[0];
   return ir::einsum(formula_, x, ir::cast(kernel.value, x.dtype()));
 }
 
 // The kernel's letters that the result lacks are inputs: the last ones of x, the first of the
 // kernel.
-ir::Value DenseGeneral::with_blocks(ir::Value x) const {
+int64_t DenseGeneral::inputs() const {
   const size_t comma = formula_.find(','), arrow = formula_.find("->");
   const std::string_view letters = std::string_view(formula_).substr(comma + 1, arrow - comma - 1);
   const std::string_view result = std::string_view(formula_).substr(arrow + 2);
-  const auto inputs = std::count_if(letters.begin(), letters.end(), [&](char c) {
-    return result.find(c) == std::string_view::npos;
-  });
-  Shape flat(x.shape().begin(), x.shape().end() - inputs), out = flat;
+  return std::count_if(letters.begin(), letters.end(),
+                       [&](char c) { return result.find(c) == std::string_view::npos; });
+}
+
+std::vector<ir::Value> project_together(ir::Value x,
+                                        const std::vector<const DenseGeneral*>& projections) {
+  const bool blocks = std::all_of(projections.begin(), projections.end(),
+                                  [](const auto* p) { return p->kernel.block_type >= 0; });
+  std::vector<ir::Value> out;
+  if (!blocks) {
+    for (const DenseGeneral* p : projections) out.push_back((*p)(x));
+    return out;
+  }
+  std::vector<const nnx::Variable*> weights;
+  for (const DenseGeneral* p : projections) weights.push_back(&p->kernel);
+  const int64_t inputs = projections[0]->inputs();
+  const Shape leading(x.shape().begin(), x.shape().end() - inputs);
+  Shape flat = leading;
   flat.push_back(-1);
-  out.insert(out.end(), kernel_shape_.begin() + inputs, kernel_shape_.end());
-  return ir::reshape(multiply_stored(ir::reshape(x, flat), kernel), out);
+  const std::vector<ir::Value> products = multiply_stored(ir::reshape(x, flat), weights);
+  for (size_t i = 0; i < products.size(); ++i) {
+    const Shape& kernel = projections[i]->kernel_shape_;
+    Shape shape = leading;
+    shape.insert(shape.end(), kernel.begin() + inputs, kernel.end());
+    out.push_back(ir::reshape(products[i], shape));
+  }
+  return out;
 }
 
 }  // namespace mt::layers

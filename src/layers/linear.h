@@ -19,10 +19,16 @@ class DenseGeneral final : public nnx::Module {
   nnx::Variable kernel;
 
  private:
-  ir::Value with_blocks(ir::Value x) const;
+  friend std::vector<ir::Value> project_together(ir::Value,
+                                                 const std::vector<const DenseGeneral*>&);
+  int64_t inputs() const;  // how many dimensions of the kernel are contracted: its first ones
 
   std::string formula_;
   Shape kernel_shape_;  // inputs, then outputs
 };
+
+// Several projections of one input; those with kernels in blocks share a call.
+std::vector<ir::Value> project_together(ir::Value x,
+                                        const std::vector<const DenseGeneral*>& projections);
 
 }  // namespace mt::layers

@@ -35,8 +35,9 @@ void MlpBlock::visit(nnx::Visitor& v) {
 }
 
 Value MlpBlock::operator()(Value x_bld, nnx::Rngs* rngs) const {
-  const Value gate = ir::checkpoint_name(wi_0(x_bld), "mlpwi_0");
-  const Value up = ir::checkpoint_name(wi_1(x_bld), "mlpwi_1");
+  const std::vector<Value> gate_up = project_together(x_bld, {&wi_0, &wi_1});
+  const Value gate = ir::checkpoint_name(gate_up[0], "mlpwi_0");
+  const Value up = ir::checkpoint_name(gate_up[1], "mlpwi_1");
   Value hidden = dropout(gelu_tanh(gate) * up, dropout_rate_, rngs);
   hidden = partitioner_->constrain(
       hidden, {axes::activation_batch, axes::activation_length_no_exp, axes::activation_mlp});

@@ -19,21 +19,35 @@ Value decode(Value blocks, int64_t block_type, int64_t columns, DType dtype) {
 
 }  // namespace
 
-Value multiply_stored(Value x, const nnx::Variable& weight) {
-  MT_CHECK(weight.block_type >= 0);
-  Shape shape = x.shape();
-  const int64_t columns = shape.back(), rows = element_count(shape) / columns;
-  const int64_t outputs = weight.type.shape[0];
-  shape.back() = outputs;
+std::vector<Value> multiply_stored(Value x, const std::vector<const nnx::Variable*>& weights) {
+  const int64_t columns = x.shape().back(), rows = element_count(x.shape()) / columns;
   const Value flat = ir::reshape(x, {rows, columns});
-  if (rows <= kMostRows) {
-    const Value product = ir::custom_call(
-        *x.graph, {"mt_quantised_matmul", {{"type_0", weight.block_type}}, {}, false},
-        {ir::cast(flat, DType::kF32), weight.value}, {{DType::kF32, {rows, outputs}}})[0];
+  const auto shaped = [&](Value product) {
+    Shape shape = x.shape();
+    shape.back() = product.dim(1);
     return ir::cast(ir::reshape(product, shape), x.dtype());
+  };
+  std::vector<Value> out;
+  if (rows > kMostRows) {
+    for (const nnx::Variable* w : weights) {
+      const Value matrix = decode(w->value, w->block_type, columns, x.dtype());
+      out.push_back(shaped(ir::einsum("mk,nk->mn", flat, matrix)));
+    }
+    return out;
   }
-  const Value matrix = decode(weight.value, weight.block_type, columns, x.dtype());
-  return ir::reshape(ir::einsum("mk,nk->mn", flat, matrix), shape);
+  ir::CustomCallInfo call{"mt_quantised_matmul", {}, {}, false};
+  std::vector<Value> operands{ir::cast(flat, DType::kF32)};
+  std::vector<ir::Type> results;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    MT_CHECK(weights[i]->block_type >= 0);
+    call.integers["type_" + std::to_string(i)] = weights[i]->block_type;
+    operands.push_back(weights[i]->value);
+    results.push_back({DType::kF32, {rows, weights[i]->type.shape[0]}});
+  }
+  for (const Value product : ir::custom_call(*x.graph, std::move(call), operands, results)) {
+    out.push_back(shaped(product));
+  }
+  return out;
 }
 
 Value take_stored_rows(const nnx::Variable& weight, Value indices, DType dtype) {
