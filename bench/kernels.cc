@@ -1,16 +1,16 @@
-// Prints what the CPU kernels reach beside what the machine can read, in one run: first the bytes a
-// second that plain loops read on as many threads, then each format's product with a large matrix
-// (the head of Gemma 3 270M: 262144 x 640), then products of a layer's size with 1, 4 and 16 rows.
+// Prints what the CPU kernels reach beside what plain loops on as many threads can read, in one
+// run: the head of Gemma 3 270M (262144 x 640, Q8_0), then every format, then a layer's products.
 // kernels [SET] forces an instruction set: scalar, avx2, avx-vnni, avx512-vnni.
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <functional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
@@ -22,18 +22,23 @@ namespace {
 
 constexpr int64_t kHeadRows = 262144, kHeadColumns = 640;
 
-// Of many runs over half a second the fastest: what other processes take away is not ours.
-template <typename Body>
-double best_seconds(const Body& body) {
+double seconds_of(const std::function<void()>& body) {
+  const auto start = std::chrono::steady_clock::now();
   body();
-  double best = 1e9, total = 0;
-  for (int i = 0; i < 5 || total < 0.5; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    body();
-    const double seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    best = std::min(best, seconds);
-    total += seconds;
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The fastest run of each body, all in turn for `limit` seconds: what other processes take away is
+// not ours, and a quiet moment serves all.
+std::vector<double> best_seconds(double limit, const std::vector<std::function<void()>>& bodies) {
+  std::vector<double> best(bodies.size(), 1e9);
+  double total = 0;
+  for (int i = 0; i < 5 || total < limit; ++i) {
+    for (size_t j = 0; j < bodies.size(); ++j) {
+      const double seconds = seconds_of(bodies[j]);
+      if (i > 0) best[j] = std::min(best[j], seconds);
+      total += seconds;
+    }
   }
   return best;
 }
@@ -49,34 +54,35 @@ uint64_t read_all(const uint64_t* p, size_t count) {
   return all;
 }
 
-double read_bandwidth(const std::vector<uint8_t>& memory, int threads) {
+// Reads all of it with plain loops on the pool's threads.
+void read_plainly(Pool& pool, const std::vector<uint8_t>& memory) {
+  constexpr int64_t kPieces = 512;
+  const size_t share = memory.size() / 8 / kPieces;
   const auto* words = reinterpret_cast<const uint64_t*>(memory.data());
-  const size_t share = memory.size() / 8 / static_cast<size_t>(threads);
-  std::vector<uint64_t> sums(static_cast<size_t>(threads));
-  const double seconds = best_seconds([&] {
-    std::vector<std::jthread> others;
-    for (size_t i = 0; i < sums.size(); ++i) {
-      others.emplace_back([&, i] { sums[i] = read_all(words + i * share, share); });
-    }
-  });
-  if (sums[0] == 1) fmt::print(" ");  // the sums are used
-  return static_cast<double>(memory.size()) / seconds / 1e9;
+  std::atomic<uint64_t> sum = 0;
+  pool.run(kPieces,
+           [&](int64_t i, int) { sum += read_all(words + static_cast<size_t>(i) * share, share); });
+  if (sum == 1) fmt::print(" ");  // the sum is used
 }
 
 struct Shape2 {
   int64_t rows, columns;
 };
 
-// Times out = x w^T; `copies` of the weight in turn, so that small ones come from memory too.
-double product_seconds(const Engine& engine, const checkpoint::BlockFormat& format, Shape2 shape,
-                       int64_t m, const std::vector<uint8_t>& memory) {
-  const int64_t bytes = shape.rows * shape.columns / format.elements * format.bytes;
-  const int64_t copies = std::max<int64_t>(1, static_cast<int64_t>(memory.size()) / bytes);
-  const std::vector<float> x(static_cast<size_t>(m * shape.columns), 0.5F);
-  std::vector<float> out(static_cast<size_t>(m * shape.rows));
-  const double seconds = best_seconds([&] {
-    for (int64_t i = 0; i < copies; ++i) {
-      const uint8_t* data = memory.data() + i * bytes;
+// out = x w^T, with copies of the weight in turn so that small ones come from memory too.
+struct Product {
+  const checkpoint::BlockFormat& format;
+  Shape2 shape;
+  const std::vector<uint8_t>& memory;
+
+  int64_t bytes() const { return shape.rows * shape.columns / format.elements * format.bytes; }
+  int64_t copies() const {
+    return std::max<int64_t>(1, static_cast<int64_t>(memory.size()) / bytes());
+  }
+  void run(const Engine& engine, int64_t m, const std::vector<float>& x,
+           std::vector<float>& out) const {
+    for (int64_t i = 0; i < copies(); ++i) {
+      const uint8_t* data = memory.data() + i * bytes();
       if (format.quantised()) {
         const QuantisedWeight w{&format, data, shape.rows, out.data()};
         quantised_matmul(engine, x.data(), m, shape.columns, {&w, 1});
@@ -85,21 +91,28 @@ double product_seconds(const Engine& engine, const checkpoint::BlockFormat& form
         matvec(engine, x.data(), m, shape.columns, {&w, 1});
       }
     }
-  });
-  return seconds / static_cast<double>(copies);
-}
+  }
+};
 
+// One line: for 1, 4 and 16 rows the time and the bytes of weights a second, and for one row the
+// share of what plain loops read in the same moments.
 void print_product(const Engine& engine, const char* name, Shape2 shape, double limit,
                    const std::vector<uint8_t>& memory) {
-  const auto& format = *checkpoint::find_block_format(std::string_view(name));
-  fmt::print("{:>6} {:>6} x {:<5}", name, shape.rows, shape.columns);
-  const double bytes =
-      static_cast<double>(shape.rows * shape.columns / format.elements * format.bytes);
+  const Product product{*checkpoint::find_block_format(std::string_view(name)), shape, memory};
+  fmt::print("{:>5} {:>6} x {:<4}", name, shape.rows, shape.columns);
   for (const int64_t m : {1, 4, 16}) {
-    const double seconds = product_seconds(engine, format, shape, m, memory);
-    const double rate = bytes / seconds / 1e9;
-    fmt::print("  | {:>2}: {:>8.3f} ms {:>6.1f} GB/s {:>4.0f} %", m, seconds * 1e3, rate,
-               100 * rate / limit);
+    const std::vector<float> x(static_cast<size_t>(m * shape.columns), 0.5F);
+    std::vector<float> out(static_cast<size_t>(m * shape.rows));
+    std::vector<std::function<void()>> bodies = {[&] { product.run(engine, m, x, out); }};
+    if (m == 1) bodies.emplace_back([&] { read_plainly(engine.pool, memory); });
+    const std::vector<double> best = best_seconds(limit, bodies);
+    const double bytes = static_cast<double>(product.bytes() * product.copies());
+    fmt::print(" | {:>7.3f} ms {:>4.1f} GB/s",
+               best[0] / static_cast<double>(product.copies()) * 1e3, bytes / best[0] / 1e9);
+    if (m == 1) {
+      const double plain = static_cast<double>(memory.size()) / best[1];
+      fmt::print(" of {:>4.1f}: {:>3.0f} %", plain / 1e9, 100 * bytes / best[0] / plain);
+    }
     std::fflush(stdout);
   }
   fmt::print("\n");
@@ -109,24 +122,19 @@ void measure(const Engine& engine) {
   // Small numbers of all formats: bytes of 1 and 33 make no scale infinite.
   std::vector<uint8_t> memory(static_cast<size_t>(kHeadRows * kHeadColumns * 34 / 32));
   for (size_t i = 0; i < memory.size(); ++i) memory[i] = i % 3 == 0 ? 33 : 1;
-  const int threads = engine.pool.threads();
-  fmt::print("instruction set {}, {} threads\n", name(engine.set), threads);
-  const double limit = read_bandwidth(memory, threads);
-  fmt::print("plain reading of {} MB: {:.1f} GB/s on {} threads, {:.1f} on one\n",
-             memory.size() / 1000000, limit, threads, read_bandwidth(memory, 1));
-  fmt::print("products: rows of x: time, bytes of weights a second, share of plain reading\n");
-  print_product(engine, "Q8_0", {kHeadRows, kHeadColumns}, limit, memory);
+  fmt::print("{} on {} threads; columns: 1 row of x (of plain reading), 4 rows, 16 rows\n",
+             name(engine.set), engine.pool.threads());
+  print_product(engine, "Q8_0", {kHeadRows, kHeadColumns}, 3, memory);
   for (const char* name : {"Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K",
                            "Q3_K", "BF16", "F16", "F32"}) {
-    print_product(engine, name, {16384, 2048}, limit, memory);
+    print_product(engine, name, {16384, 2048}, 0.5, memory);
   }
   for (const char* name : {"Q5_0", "Q8_0", "BF16"}) {
-    print_product(engine, name, {2048, 640}, limit, memory);
+    print_product(engine, name, {2048, 640}, 0.5, memory);
   }
   for (const char* name : {"Q4_K", "Q6_K", "BF16"}) {
-    print_product(engine, name, {640, 2048}, limit, memory);
+    print_product(engine, name, {640, 2048}, 0.5, memory);
   }
-  fmt::print("plain reading again: {:.1f} GB/s\n", read_bandwidth(memory, threads));
 }
 
 InstructionSet parse_set(std::string_view text) {

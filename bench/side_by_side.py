@@ -97,7 +97,7 @@ def measure_both(configuration, programs, options, scratch):
 def row(label, theirs, ours, form, ratio="", promise="", kept=None):
     verdict = "" if kept is None else ("kept" if kept else "MISSED")
     return (f"  {label:<34}{form.format(theirs):>12}{form.format(ours):>12}{ratio:>9}  "
-            f"{promise:<10}{verdict}")
+            f"{promise:<10}{verdict}").rstrip()
 
 
 def table(configuration, theirs, ours, peak):
