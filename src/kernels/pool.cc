@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint32_t kOpen = 1U << 31;
 // Longer than XLA needs from one kernel of a layer to the next, shorter than a time slice.
-constexpr std::chrono::microseconds kSpin{50};
+constexpr std::chrono::microseconds kSpin{100};
 
 void pause() {
 #if defined(__x86_64__)
