@@ -369,6 +369,12 @@ void matvec(FloatRows w, const float* x, int64_t m, Results out) {
   }
 }
 
+// Formats without faster code. With V in its name, so that each file has its own.
+template <class V, Format kFormat>
+void unpack_plainly(const uint8_t* blocks, Rows out, int64_t row) {
+  unpack_row(kFormat, blocks, out, row);
+}
+
 template <class V>
 constexpr KernelTable make_table() {
   return {
@@ -378,8 +384,8 @@ constexpr KernelTable make_table() {
                    {unpack<V, Q5_0>, dot<V, Q5_0>},
                    {unpack<V, Q5_1>, dot<V, Q5_1>},
                    {unpack<V, Q8_0>, dot<V, Q8_0>},
-                   {unpack_row_of<Format::kQ2_K>},
-                   {unpack_row_of<Format::kQ3_K>},
+                   {unpack_plainly<V, Format::kQ2_K>},
+                   {unpack_plainly<V, Format::kQ3_K>},
                    {unpack<V, Q4_K>, dot<V, Q4_K>},
                    {unpack<V, Q5_K>, dot<V, Q5_K>},
                    {unpack<V, Q6_K>, dot<V, Q6_K>}}},

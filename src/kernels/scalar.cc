@@ -11,6 +11,11 @@
 namespace mt::kernels {
 namespace {
 
+template <Format kFormat>
+void unpack(const uint8_t* blocks, Rows out, int64_t row) {
+  unpack_row(kFormat, blocks, out, row);
+}
+
 int8_t& q(Rows rows, int64_t row, int64_t i) {
   return reinterpret_cast<int8_t*>(rows.q(row, i / kChunk))[i % kChunk];
 }
@@ -109,16 +114,16 @@ void matvec(FloatRows w, const float* x, int64_t m, Results out) {
 const KernelTable& scalar_kernels() {
   static constexpr KernelTable kTable = {
       .quantise = quantise,
-      .formats = {{{unpack_row_of<Format::kQ4_0>},
-                   {unpack_row_of<Format::kQ4_1>},
-                   {unpack_row_of<Format::kQ5_0>},
-                   {unpack_row_of<Format::kQ5_1>},
-                   {unpack_row_of<Format::kQ8_0>},
-                   {unpack_row_of<Format::kQ2_K>},
-                   {unpack_row_of<Format::kQ3_K>},
-                   {unpack_row_of<Format::kQ4_K>},
-                   {unpack_row_of<Format::kQ5_K>},
-                   {unpack_row_of<Format::kQ6_K>}}},
+      .formats = {{{unpack<Format::kQ4_0>},
+                   {unpack<Format::kQ4_1>},
+                   {unpack<Format::kQ5_0>},
+                   {unpack<Format::kQ5_1>},
+                   {unpack<Format::kQ8_0>},
+                   {unpack<Format::kQ2_K>},
+                   {unpack<Format::kQ3_K>},
+                   {unpack<Format::kQ4_K>},
+                   {unpack<Format::kQ5_K>},
+                   {unpack<Format::kQ6_K>}}},
       .dot_unpacked = dot_unpacked,
       .to_f32 = to_f32,
       .widen = {widen<Float::kF32>, widen<Float::kF16>, widen<Float::kBF16>},

@@ -9,9 +9,4 @@ namespace mt::kernels {
 // `blocks` holds one row of out.k values.
 void unpack_row(Format format, const uint8_t* blocks, Rows out, int64_t row);
 
-template <Format kFormat>
-void unpack_row_of(const uint8_t* blocks, Rows out, int64_t row) {
-  unpack_row(kFormat, blocks, out, row);
-}
-
 }  // namespace mt::kernels
