@@ -205,8 +205,10 @@ struct Dot {  // a sink
 
 template <class V, class F>
 void unpack(const uint8_t* blocks, Rows out, int64_t row) {
-  float* last = out.per_16(row, block_count(out.k) - 1);
-  for (int64_t i = 0; i < 16; ++i) last[i] = 0;
+  // The last chunk and block may be filled in part only.
+  float* last_scale = out.scale(row, chunk_count(out.k) - 1);
+  float* last_16 = out.per_16(row, block_count(out.k) - 1);
+  for (int64_t i = 0; i < 16; ++i) last_scale[i] = last_16[i] = 0;
   StoreRow<V> sink{out, row};
   walk<V, F>(blocks, out.k, sink);
 }

@@ -166,6 +166,27 @@ TEST_P(Kernels, SeveralWeightsShareTheirActivations) {
   }
 }
 
+// What lies beyond k in memory that held NaNs: loops multiply it by zeros.
+TEST_P(Kernels, UnpackedRowsEndInFiniteNumbers) {
+  const KernelTable& table = kernels_for(GetParam());
+  for (size_t f = 0; f < kFormats; ++f) {
+    const auto& format = block_format(kQuantised[f]);
+    for (int64_t k = format.elements; k <= 12 * format.elements; k += format.elements) {
+      const auto blocks = random_blocks(format, k / format.elements, 2);
+      std::vector<float> memory(static_cast<size_t>(Rows::bytes(2, k)) / sizeof(float), kNaN);
+      const Rows rows{reinterpret_cast<std::byte*>(memory.data()), 2, k};
+      for (int64_t row : {0, 1}) {
+        table.formats[f].unpack(blocks.data(), rows, row);
+        for (int64_t i = 0; i < 16; ++i) {
+          ASSERT_TRUE(std::isfinite(rows.scale(row, chunk_count(k) - 1)[i])) << format.name << k;
+          if (!has_minimum(static_cast<Format>(f))) continue;
+          ASSERT_TRUE(std::isfinite(rows.per_16(row, block_count(k) - 1)[i])) << format.name << k;
+        }
+      }
+    }
+  }
+}
+
 // The extremes of every integer, where a sum of products could overflow: all -128 in Q8_0.
 TEST_P(Kernels, LargestIntegersDontOverflow) {
   const auto& format = block_format("Q8_0");
