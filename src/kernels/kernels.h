@@ -14,7 +14,8 @@
 // | mt_matvec           | x f32[..., K], then one or | none                  | a weight:         |
 // |                     | more f32/bf16/f16 [N_i, K] |                       | f32[..., N_i]     |
 //
-// mt_dequantise: values as checkpoint's, to the last bit in f32; bf16 rounds to nearest even.
+// mt_dequantise: values as checkpoint's, to the last bit in f32 (but that a NaN of F16 may come out
+// quiet); bf16 rounds to nearest even.
 // Types: F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K.
 // mt_quantised_matmul: x times each weight's transpose. x is rounded to 8 bits, 32 values having a
 // scale of their own; products are summed as integers over 4 to 32 values, then in float32. A row
