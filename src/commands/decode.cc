@@ -115,7 +115,8 @@ std::string generate(serve::Engine& engine, const Config& config, const data::To
   const auto begin = Clock::now();
   int64_t generated = 0;
   while (config.flag("ignore_eos") || !is_end(tokenizer, id)) {
-    show(decoder.push(id));
+    // A model may have rows that no piece belongs to.
+    show(id < tokenizer.vocab_size() ? decoder.push(id) : decoder.flush() + "\uFFFD");
     if (engine.length(0) + 1 >= engine.options().max_length) break;
     id = engine.generate()[0].id;
     ++generated;

@@ -1,0 +1,116 @@
+// `maxtext decode` as a user runs it: what it prints, where it ends, faults and exit codes.
+#include <gtest/gtest.h>
+
+#include "checkpoint/test_files.h"
+#include "data/test_models.h"
+#include "support/run_program.h"
+
+namespace mt {
+namespace {
+
+using testing::lines_of;
+using testing::ProgramEnd;
+using Words = std::vector<std::string>;
+
+class DecodeProgram : public ::testing::Test {
+ protected:
+  void SetUp() override { write_file(tokenizer_, data::write_model(data::tiny_spec())); }
+
+  // Random weights of a model that compiles in a moment. Later words replace earlier ones.
+  ProgramEnd run(const Words& more = {}) {
+    Words base{"model_name=gemma3-4b",
+               "override_model_config=true",
+               "base_num_decoder_layers=2",
+               "base_emb_dim=16",
+               "base_num_query_heads=2",
+               "base_num_kv_heads=1",
+               "head_dim=8",
+               "base_mlp_dim=32",
+               "vocab_size=300",
+               "sliding_window_size=4",
+               "max_prefill_predict_length=8",
+               "max_target_length=16",
+               "dtype=float32",
+               "prompt=the cat",
+               "ignore_eos=true",
+               "tokenizer_path=" + tokenizer_,
+               "jax_cache_dir=" + folder_ / "cache"};
+    Words all{"decode", MT_SOURCE_DIR "/configs/base.yml"};
+    for (const std::string& word : more) {
+      const std::string key = word.substr(0, word.find('=') + 1);
+      std::erase_if(base, [&](const std::string& b) { return b.starts_with(key); });
+    }
+    all.insert(all.end(), base.begin(), base.end());
+    all.insert(all.end(), more.begin(), more.end());
+    return testing::run_program(folder_.path(), all);
+  }
+  std::string output(const Words& more = {}) {
+    const ProgramEnd end = run(more);
+    EXPECT_EQ(end.code, 0) << end.err;
+    const size_t at = end.out.find("Input `");
+    return at == std::string::npos ? end.out : end.out.substr(at);
+  }
+  std::string fault(const Words& more, int code) {
+    const ProgramEnd end = run(more);
+    EXPECT_EQ(end.code, code) << end.out << end.err;
+    EXPECT_EQ(lines_of(end.err).size(), 1U) << end.err;
+    EXPECT_EQ(end.out.find("Input `"), std::string::npos) << "half-printed";
+    return end.err;
+  }
+  checkpoint::testing::TempFolder folder_;
+  std::string tokenizer_ = folder_ / "tokenizer.model";
+};
+
+TEST_F(DecodeProgram, PrintsMemoryAndTheText) {
+  const ProgramEnd end = run();
+  ASSERT_EQ(end.code, 0) << end.err;
+  for (const char* part : {"Memstats: After load_params:", "RAMstats: After load_params:",
+                           "Cache: ", "Generation: ", "Input `the cat` -> `"}) {
+    EXPECT_NE(end.out.find(part), std::string::npos) << part;
+  }
+}
+
+TEST_F(DecodeProgram, TheSameTextInPiecesAndWithTheSameSeed) {
+  const std::string greedy = output();
+  EXPECT_EQ(output({"prefill_chunk_size=1"}), greedy);
+  EXPECT_EQ(output({"prefill_chunk_size=3"}), greedy);
+  const Words draw{"decode_sampling_strategy=weighted", "decode_sampling_temperature=5"};
+  const auto with_seed = [&](const std::string& seed) {
+    Words words = draw;
+    words.push_back("decode_sampling_seed=" + seed);
+    return output(words);
+  };
+  const std::string first = with_seed("1");
+  EXPECT_EQ(with_seed("1"), first);
+  EXPECT_NE(with_seed("2"), first);
+  EXPECT_EQ(output({"decode_sampling_strategy=topk", "decode_sampling_top_k=1"}), greedy);
+  EXPECT_EQ(output({"decode_sampling_strategy=nucleus", "decode_sampling_nucleus_p=1e-6"}), greedy);
+}
+
+TEST_F(DecodeProgram, Faults) {
+  EXPECT_NE(fault({"prompt=the cat the cat the cat"}, 2).find("max_prefill_predict_length=8"),
+            std::string::npos);
+  EXPECT_NE(fault({"max_target_length=8"}, 2).find("leaves no room"), std::string::npos);
+  EXPECT_NE(fault({"vocab_size=64"}, 2).find("291 pieces"), std::string::npos);
+  EXPECT_NE(fault({"tokenizer_path="}, 2).find("tokenizer_path"), std::string::npos);
+  EXPECT_NE(fault({"decode_sampling_strategy=beam"}, 2).find("greedy"), std::string::npos);
+  EXPECT_NE(fault({"decode_sampling_strategy=topk"}, 2).find("decode_sampling_top_k above 0"),
+            std::string::npos);
+  EXPECT_NE(fault({"decode_sampling_temperature=0"}, 2).find("decode_sampling_temperature"),
+            std::string::npos);
+  EXPECT_NE(fault({"load_parameters_path=/nowhere/x.gguf"}, 3).find("/nowhere/x.gguf"),
+            std::string::npos);
+  EXPECT_NE(fault({"prompt=\xff\xfe"}, 3).find("UTF-8"), std::string::npos);
+}
+
+TEST_F(DecodeProgram, TheAssertionDecidesTheExitCode) {
+  const std::string line = output();
+  const std::string text = line.substr(line.find("-> `") + 4, 3);
+  EXPECT_EQ(run({"autoregressive_decode_assert=" + text}).code, 0);
+  const ProgramEnd wrong = run({"autoregressive_decode_assert=something else"});
+  EXPECT_EQ(wrong.code, 2);
+  EXPECT_NE(wrong.err.find("generated text mismatch"), std::string::npos) << wrong.err;
+}
+
+}  // namespace
+}  // namespace mt
