@@ -37,7 +37,7 @@ build/maxtext train configs/base.yml \
   tokenizer_path=.deps/weights/tokenizer.gemma3 \
   dataset_type=text dataset_path="$text" \
   ici_fsdp_parallelism=4 per_device_batch_size=1 max_target_length=128 \
-  steps=10 learning_rate=2e-4 warmup_steps_fraction=0.1 enable_checkpointing=false "$@"
+  steps=10 learning_rate=2e-4 warmup_steps_fraction=0.1 enable_checkpointing=false log_config=false "$@"
 
 echo "demo: decoding with the weights as they came"
 exec build/maxtext decode configs/base.yml \
