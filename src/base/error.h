@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "base/visible.h"
+
 namespace mt {
 
 enum class ErrorKind {
@@ -20,7 +22,9 @@ enum class ErrorKind {
 
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  // Shows control characters of the message: names and values in it come from files.
+  Error(ErrorKind kind, const std::string& message)
+      : std::runtime_error(visible(message)), kind_(kind) {}
   ErrorKind kind() const { return kind_; }
 
  private:

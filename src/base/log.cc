@@ -1,10 +1,14 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <string>
 
 #include "base/error.h"
+#include "base/visible.h"
 
 namespace mt {
 namespace {
@@ -25,7 +29,7 @@ LogState& state() {
 void write_line(std::FILE* stream, std::string_view prefix, std::string_view text) {
   std::string line;
   line.reserve(prefix.size() + text.size() + 1);
-  line.append(prefix).append(text).push_back('\n');
+  line.append(prefix).append(visible(text)).push_back('\n');
   LogState& log = state();
   std::lock_guard lock(log.mutex);
   if (log.hooked) log.before();
@@ -40,6 +44,20 @@ void write_line(std::FILE* stream, std::string_view prefix, std::string_view tex
 void log_text(std::string_view text) { write_line(stdout, "", text); }
 
 void warn_text(std::string_view text) { write_line(stderr, "warning: ", text); }
+
+void error_text(std::string text) {
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  write_line(stderr, "maxtext: error: ", text);
+}
+
+void hold_standard_streams() {
+  for (const int fd : {0, 1, 2}) {
+    if (::fcntl(fd, F_GETFD) >= 0) continue;
+    // The lowest free number is this one. The wrong mode keeps it useless, as a closed one is.
+    static_cast<void>(::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY));
+  }
+}
 
 LogHook::LogHook(std::function<void()> before, std::function<void()> after) {
   LogState& log = state();

@@ -1,5 +1,6 @@
-// Lines for people: stdout for the run's log, stderr for warnings. Thread safe and flushed line by
-// line, so that a pipe or file shows a step when it is done. A progress bar may hook in.
+// Lines for people: stdout for the run's log, stderr for warnings and errors. Thread safe and
+// flushed line by line, so that a pipe or file shows a step when it is done. Control characters are
+// shown, not sent (base/visible.h). A progress bar may hook in.
 #pragma once
 
 #include <fmt/core.h>
@@ -14,6 +15,8 @@ namespace mt {
 void log_text(std::string_view text);
 // The same on stderr, after "warning: ".
 void warn_text(std::string_view text);
+// One line on stderr, after "maxtext: error: ", whatever text a plugin or a file put into it.
+void error_text(std::string text);
 
 template <typename... Args>
 void log_line(fmt::format_string<Args...> format, Args&&... args) {
@@ -34,6 +37,10 @@ class LogHook final {
   LogHook(const LogHook&) = delete;
   LogHook& operator=(const LogHook&) = delete;
 };
+
+// Opens those of the three standard streams that the parent closed, so that no file of ours gets
+// their number and the log with it. Reading and writing them fails as before.
+void hold_standard_streams();
 
 // Runs `action` while no line is being written. `action` must not log.
 void with_log_lock(const std::function<void()>& action);

@@ -8,6 +8,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/log.h"
 #include "commands/decode.h"
 #include "commands/doctor.h"
 #include "commands/parity.h"
@@ -19,10 +20,12 @@ namespace {
 
 constexpr int kOwnBug = 70;  // EX_SOFTWARE
 
+constexpr const char* kNoOutput = "standard output: can't write (closed pipe or full disk)";
+
 // A broken pipe or a full disk shows only when the buffer is written out.
 int finish(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  throw fail(ErrorKind::kIo, "standard output: can't write (closed pipe or full disk)");
+  throw fail(ErrorKind::kIo, "{}", kNoOutput);
 }
 
 int print_help(std::span<const Command> commands) {
@@ -62,12 +65,9 @@ int dispatch(const std::vector<std::string>& args, std::span<const Command> comm
   return find_command(first, commands).run({args.begin() + 1, args.end()});
 }
 
-// An error is one line, whatever text a plugin or a file put into it.
 void print_error(std::string message) {
-  while (!message.empty() && message.back() == '\n') message.pop_back();
-  std::replace(message.begin(), message.end(), '\n', ' ');
   std::fflush(stdout);
-  fmt::print(stderr, "maxtext: error: {}\n", message);
+  error_text(std::move(message));
 }
 
 }  // namespace
@@ -104,7 +104,8 @@ int run(const std::vector<std::string>& args, std::span<const Command> commands)
     print_error("out of memory: use a smaller model, batch or length, or a machine with more");
     return exit_code(ErrorKind::kLimit);
   } catch (const std::system_error& error) {
-    print_error(error.what());
+    // fmt::print's own words name no stream.
+    print_error(std::ferror(stdout) != 0 ? kNoOutput : error.what());
     return exit_code(ErrorKind::kIo);
   } catch (const std::exception& error) {
     print_error(fmt::format("internal: {}", error.what()));
@@ -113,6 +114,7 @@ int run(const std::vector<std::string>& args, std::span<const Command> commands)
 }
 
 int run(int argc, char** argv) {
+  hold_standard_streams();
   return run(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), all_commands());
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -101,6 +102,16 @@ class ProgramRun {
 inline ProgramEnd run_program(const std::string& folder, const std::vector<std::string>& words,
                               const std::map<std::string, std::string>& environment = {}) {
   return ProgramRun(folder, words, environment).wait();
+}
+
+// Exit code of the program with `redirections` of a shell behind its words: "train steps=x 2>&-".
+// -1 if a signal ended it.
+inline int run_redirected(const std::string& words_and_redirections) {
+  const std::string line = "MAXTEXT_CONFIGS=" MT_SOURCE_DIR "/configs MAXTEXT_DEPS=" MT_DEPS
+                           " exec " MT_PROGRAM " " +
+                           words_and_redirections;
+  const int status = std::system(line.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 inline std::vector<std::string> lines_of(const std::string& text) {

@@ -1,0 +1,37 @@
+#include "base/visible.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace mt {
+namespace {
+
+using namespace std::string_literals;
+
+TEST(Visible, OnlyControlCharactersChange) {
+  EXPECT_EQ(visible("a\tb\nc d ~ é 猫 \u00a0"), "a\tb\nc d ~ é 猫 \u00a0");
+  EXPECT_EQ(visible("a\x1b[2Jb\r\a\x7f"s), "a\\x1b[2Jb\\x0d\\x07\\x7f");
+  EXPECT_EQ(visible("cut\0here"s), "cut\\x00here");
+  EXPECT_EQ(visible("csi\u009b2J"), "csi\\u009b2J");
+  EXPECT_EQ(visible("\xc2"), "\xc2");
+}
+
+TEST(Visible, AnErrorKeepsWhatStandsBehindANul) {
+  EXPECT_STREQ(fail(ErrorKind::kIo, "{}: not a file", "a\0b"s).what(), "a\\x00b: not a file");
+}
+
+TEST(Visible, LogLinesShowControlCharacters) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  log_line("name {}", "a\x1b[2J");
+  log_warning("{}", "b\x1b\0"s);
+  error_text("two\nlines \x1b\n");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "name a\\x1b[2J\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "warning: b\\x1b\\x00\nmaxtext: error: two lines \\x1b\n");
+}
+
+}  // namespace
+}  // namespace mt
