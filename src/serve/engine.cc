@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -28,37 +29,33 @@ int64_t bucket(int64_t tokens, int64_t chunk) {
 
 ir::Type rows_of(DType dtype, int64_t rows) { return {dtype, {rows}}; }
 
-std::vector<nnx::Input> sampling_inputs(int64_t rows) {
-  return {{"temperature", rows_of(DType::kF32, rows), {}},
-          {"top_k", rows_of(DType::kS32, rows), {}},
-          {"nucleus_p", rows_of(DType::kF32, rows), {}},
-          {"keys", {DType::kU32, {rows, 2}}, {}}};
+std::string_view name(Choice choice) {
+  switch (choice) {
+    case Choice::kGreedy: return "greedy";
+    case Choice::kSample: return "sample";
+    case Choice::kFull: return "full";
+  }
+  return "";
 }
 
-void append_sampling(std::vector<Tensor>& to, std::span<const Sampling> rows,
+std::vector<nnx::Input> sampling_inputs(Choice choice, int64_t rows) {
+  std::vector<nnx::Input> list;
+  if (choice == Choice::kGreedy) return list;
+  list.push_back({"settings", {DType::kF32, {rows, kSettings}}, {}});
+  list.push_back({"keys", {DType::kU32, {rows, 2}}, {}});
+  return list;
+}
+
+void append_sampling(Choice choice, std::vector<Tensor>& to, std::span<const Sampling> rows,
                      std::span<const int64_t> positions) {
-  const auto n = static_cast<int64_t>(rows.size());
-  std::vector<float> temperature, nucleus;
-  std::vector<int32_t> top_k;
-  std::vector<uint32_t> keys;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    temperature.push_back(rows[i].temperature);
-    top_k.push_back(rows[i].top_k);
-    nucleus.push_back(rows[i].nucleus_p);
-    const RandomKey key = fold_in(random_key(rows[i].seed), static_cast<uint32_t>(positions[i]));
-    keys.insert(keys.end(), key.begin(), key.end());
-  }
-  to.push_back(Tensor::of<float>(DType::kF32, {n}, temperature));
-  to.push_back(Tensor::of<int32_t>(DType::kS32, {n}, top_k));
-  to.push_back(Tensor::of<float>(DType::kF32, {n}, nucleus));
-  to.push_back(Tensor::of<uint32_t>(DType::kU32, {n, 2}, keys));
+  if (choice == Choice::kGreedy) return;
+  to.push_back(settings_of(rows));
+  to.push_back(keys_of(rows, positions));
 }
 
 Tensor integers(const Shape& shape, const std::vector<int32_t>& values) {
   return Tensor::of<int32_t>(DType::kS32, shape, values);
 }
-
-bool needs_no_draw(const Sampling& s) { return s.temperature <= 0; }
 
 }  // namespace
 
@@ -100,11 +97,11 @@ std::vector<nnx::Variable*> Engine::caches_of(Model& model) const {
 
 // {tokens, log-probabilities} after last hidden states [B, 1, D], and the logits if they are kept.
 std::vector<nnx::Output> Engine::choose(Gemma3Model& model, Value last_b1d, const Values& in,
-                                        size_t sampling_at, bool is_greedy) const {
+                                        size_t sampling_at, Choice choice) const {
   const Value logits = ir::squeeze(model.token_embedder.attend(last_b1d), 1);
   const size_t s = sampling_at;
   const Chosen chosen =
-      is_greedy ? greedy(logits) : sample(logits, {in[s], in[s + 1], in[s + 2], in[s + 3]});
+      choice == Choice::kGreedy ? greedy(logits) : sample(logits, logits, in[s], in[s + 1]);
   std::vector<nnx::Output> out{chosen.token_b, chosen.log_prob_b};
   if (options_.keep_logits) out.emplace_back(logits);
   return out;
@@ -159,16 +156,15 @@ void Engine::force(int64_t slot, int32_t token) {
 
 void Engine::release(int64_t slot) { slots_.at(static_cast<size_t>(slot)) = {}; }
 
-nnx::Compiled& Engine::prefill_program(int64_t tokens, bool chooses, bool is_greedy) {
-  const std::string name = fmt::format("prefill_{}{}", tokens,
-                                       !chooses    ? "_fill"
-                                       : is_greedy ? "_greedy"
-                                                   : "");
-  if (const auto it = programs_.find(name); it != programs_.end()) return it->second;
+nnx::Compiled& Engine::prefill_program(int64_t tokens, bool chooses, Choice choice) {
+  const std::string key = fmt::format("prefill_{}_{}", tokens, chooses ? name(choice) : "fill");
+  if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
   std::vector<nnx::Input> inputs{{"tokens", {DType::kS32, {1, tokens}}, {}},
                                  {"start", rows_of(DType::kS32, 1), {}},
                                  {"count", rows_of(DType::kS32, 1), {}}};
-  for (nnx::Input& i : sampling_inputs(1)) inputs.push_back(std::move(i));
+  if (chooses) {
+    for (nnx::Input& i : sampling_inputs(choice, 1)) inputs.push_back(std::move(i));
+  }
   Model& model = *prefill_;
   auto fn = [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
     const Value hidden = model.hidden_with_cache(in[0], {in[1], in[2], tokens});
@@ -176,35 +172,35 @@ nnx::Compiled& Engine::prefill_program(int64_t tokens, bool chooses, bool is_gre
     const Value zero = ir::full(g, DType::kS32, {}, 0);
     const Value row = ir::reshape(in[2] - 1.0, {});
     const Value last = ir::dynamic_slice(hidden, {zero, row, zero}, {1, 1, hidden.dim(2)});
-    return choose(model, last, in, 3, is_greedy);
+    return choose(model, last, in, 3, choice);
   };
   return programs_
-      .emplace(name, nnx::jit("jit_" + name, devices_.client, {&model}, inputs,
-                              *devices_.partitioner, fn, devices_.cache.get()))
+      .emplace(key, nnx::jit("jit_" + key, devices_.client, {&model}, inputs, *devices_.partitioner,
+                             fn, devices_.cache.get()))
       .first->second;
 }
 
-nnx::Compiled& Engine::generate_program(bool is_greedy) {
-  const std::string name = is_greedy ? "generate_greedy" : "generate";
-  if (const auto it = programs_.find(name); it != programs_.end()) return it->second;
+nnx::Compiled& Engine::generate_program(Choice choice) {
+  const std::string key = fmt::format("generate_{}", name(choice));
+  if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
   const int64_t rows = options_.slots;
   std::vector<nnx::Input> inputs{{"tokens", {DType::kS32, {rows, 1}}, {}},
                                  {"start", rows_of(DType::kS32, rows), {}}};
-  for (nnx::Input& i : sampling_inputs(rows)) inputs.push_back(std::move(i));
+  for (nnx::Input& i : sampling_inputs(choice, rows)) inputs.push_back(std::move(i));
   Model& model = *generation_;
   auto fn = [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
     const Value one = ir::full(g, DType::kS32, {rows}, 1);
-    return choose(model, model.hidden_with_cache(in[0], {in[1], one, 1}), in, 2, is_greedy);
+    return choose(model, model.hidden_with_cache(in[0], {in[1], one, 1}), in, 2, choice);
   };
   return programs_
-      .emplace(name, nnx::jit("jit_" + name, devices_.client, {&model}, inputs,
-                              *devices_.partitioner, fn, devices_.cache.get()))
+      .emplace(key, nnx::jit("jit_" + key, devices_.client, {&model}, inputs, *devices_.partitioner,
+                             fn, devices_.cache.get()))
       .first->second;
 }
 
 nnx::Compiled& Engine::insert_program() {
-  const std::string name = "insert";
-  if (const auto it = programs_.find(name); it != programs_.end()) return it->second;
+  const std::string key = "insert";
+  if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
   auto fn = [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
     const auto to = caches_of(*generation_), from = caches_of(*prefill_);
     const Value zero = ir::full(g, DType::kS32, {}, 0);
@@ -215,36 +211,38 @@ nnx::Compiled& Engine::insert_program() {
     return {};
   };
   return programs_
-      .emplace(name, nnx::jit("jit_insert", devices_.client, {generation_.get(), prefill_.get()},
-                              {{"slot", {DType::kS32, {}}, {}}}, *devices_.partitioner, fn,
-                              devices_.cache.get()))
+      .emplace(key, nnx::jit("jit_insert", devices_.client, {generation_.get(), prefill_.get()},
+                             {{"slot", {DType::kS32, {}}, {}}}, *devices_.partitioner, fn,
+                             devices_.cache.get()))
       .first->second;
 }
 
 void Engine::compile(int64_t prompt_tokens, const Sampling& sampling) {
-  const bool is_greedy = needs_no_draw(sampling);
+  const Choice choice = choice_for(sampling);
   const int64_t whole = prompt_tokens / options_.chunk, rest = prompt_tokens % options_.chunk;
-  if (whole > 1 || (whole == 1 && rest > 0)) prefill_program(options_.chunk, false, is_greedy);
-  prefill_program(bucket(rest > 0 ? rest : options_.chunk, options_.chunk), true, is_greedy);
+  if (whole > 1 || (whole == 1 && rest > 0)) prefill_program(options_.chunk, false, choice);
+  prefill_program(bucket(rest > 0 ? rest : options_.chunk, options_.chunk), true, choice);
   insert_program();
-  generate_program(is_greedy);
+  generate_program(choice);
 }
 
 void Engine::run_chunk(std::span<const int32_t> tokens, int64_t start, bool last, Prefix& prefix) {
   const auto count = static_cast<int64_t>(tokens.size());
   const int64_t size = bucket(count, options_.chunk);
-  nnx::Compiled& program = prefill_program(size, last, needs_no_draw(prefix.sampling));
+  const Choice choice = choice_for(prefix.sampling);
+  nnx::Compiled& program = prefill_program(size, last, choice);
   std::vector<int32_t> padded(tokens.begin(), tokens.end());
   padded.resize(static_cast<size_t>(size), 0);
   std::vector<Tensor> inputs{integers({1, size}, padded),
                              integers({1}, {static_cast<int32_t>(start)}),
                              integers({1}, {static_cast<int32_t>(count)})};
   const int64_t position = start + count;
-  append_sampling(inputs, {&prefix.sampling, 1}, {&position, 1});
+  if (last) append_sampling(choice, inputs, {&prefix.sampling, 1}, {&position, 1});
   const std::vector<pjrt::Array> results = program(inputs);
   if (!last) return;
   if (options_.keep_logits) prefix.logits = results[2].to_host();
-  prefix.first = {results[0].to_host().data<int32_t>()[0], results[1].to_host().data<float>()[0]};
+  prefix.first = tokens_of(results, {&prefix.sampling, 1})[0];
+  check_finite(prefix.first, position);
 }
 
 Prefix Engine::prefill(std::span<const int32_t> tokens, const Sampling& sampling) {
@@ -259,6 +257,7 @@ Prefix Engine::prefill(std::span<const int32_t> tokens, const Sampling& sampling
                  sizes().vocab_size);
     }
   }
+  check(sampling, sizes().vocab_size);
   give_empty_caches(*prefill_);
   Prefix prefix;
   prefix.length = count;
@@ -284,14 +283,31 @@ void Engine::insert(Prefix prefix, int64_t slot) {
   slots_[static_cast<size_t>(slot)] = {prefix.length, prefix.first.id, prefix.sampling};
 }
 
+void Engine::check_finite(const Token& token, int64_t position) const {
+  if (!std::isnan(token.log_prob)) return;
+  throw fail(ErrorKind::kIo,
+             "the logits after {} tokens are not finite: the weights of load_parameters_path='{}' "
+             "hold a NaN or infinity, or dtype={} is too narrow for them",
+             position, config_.text("load_parameters_path"), config_.text("dtype"));
+}
+
+std::vector<Token> Engine::tokens_of(const std::vector<pjrt::Array>& results,
+                                     std::span<const Sampling> rows) const {
+  const Tensor ids = results[0].to_host(), log_probs = results[1].to_host();
+  std::vector<Token> out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    out.push_back({ids.data<int32_t>()[i], log_probs.data<float>()[i], {}});
+  }
+  return out;
+}
+
 std::vector<Token> Engine::generate() {
-  const bool is_greedy = std::all_of(slots_.begin(), slots_.end(), [](const Slot& s) {
-    return s.length == 0 || needs_no_draw(s.sampling);
-  });
+  Choice choice = Choice::kGreedy;
   std::vector<int32_t> tokens, starts;
   std::vector<Sampling> sampling;
   std::vector<int64_t> positions;
   for (const Slot& s : slots_) {
+    if (s.length > 0) choice = std::max(choice, choice_for(s.sampling));
     tokens.push_back(s.last);
     starts.push_back(static_cast<int32_t>(s.length));
     sampling.push_back(s.sampling);
@@ -299,17 +315,17 @@ std::vector<Token> Engine::generate() {
   }
   std::vector<Tensor> inputs{integers({options_.slots, 1}, tokens),
                              integers({options_.slots}, starts)};
-  append_sampling(inputs, sampling, positions);
-  const std::vector<pjrt::Array> results = generate_program(is_greedy)(inputs);
-  const Tensor ids = results[0].to_host(), log_probs = results[1].to_host();
+  append_sampling(choice, inputs, sampling, positions);
+  const std::vector<pjrt::Array> results = generate_program(choice)(inputs);
+  std::vector<Token> out = tokens_of(results, sampling);
   if (options_.keep_logits) logits_ = results[2].to_host();
-  std::vector<Token> out;
   for (size_t i = 0; i < slots_.size(); ++i) {
-    out.push_back({ids.data<int32_t>()[i], log_probs.data<float>()[i]});
     Slot& s = slots_[i];
-    if (s.length == 0 || s.length + 1 >= options_.max_length) continue;
+    if (s.length == 0) continue;
+    check_finite(out[i], s.length + 1);
+    if (s.length + 1 >= options_.max_length) continue;
     ++s.length;
-    s.last = out.back().id;
+    s.last = out[i].id;
   }
   return out;
 }

@@ -24,9 +24,15 @@ struct EngineOptions {
   bool keep_logits = false;  // bring every step's logits to the host: scoring, log-probabilities
 };
 
-struct Token {
+struct Alternative {
   int32_t id = 0;
   float log_prob = 0;
+};
+
+struct Token {
+  int32_t id = 0;
+  float log_prob = 0;  // under the distribution as the model gave it, whatever the settings
+  std::vector<Alternative> top;  // Sampling::top_log_probs of them, the most likely first
 };
 
 // A prompt's caches and its first generated token: what insert() puts into a slot.
@@ -52,7 +58,8 @@ class Engine {
   void compile(int64_t prompt_tokens, const Sampling& sampling);
 
   // Runs the prompt's 1 to max_length - 1 tokens and chooses the first token. Throws kConfig for a
-  // length or token out of range. `sampling` stays with the row.
+  // length, token or setting out of range, and kIo (as generate() does) where the weights give no
+  // finite logits. `sampling` stays with the row.
   Prefix prefill(std::span<const int32_t> tokens, const Sampling& sampling);
   void insert(Prefix prefix, int64_t slot);
   // The next token of every slot; those of slots that hold nothing, or are full, mean nothing.
@@ -81,9 +88,12 @@ class Engine {
   std::vector<nnx::Variable*> caches_of(Model& model) const;
   std::vector<nnx::Output> choose(Model& model, ir::Value last_b1d,
                                   const std::vector<ir::Value>& in, size_t sampling_at,
-                                  bool greedy) const;
-  nnx::Compiled& prefill_program(int64_t tokens, bool choose, bool greedy);
-  nnx::Compiled& generate_program(bool greedy);
+                                  Choice choice) const;
+  std::vector<Token> tokens_of(const std::vector<pjrt::Array>& results,
+                               std::span<const Sampling> rows) const;
+  void check_finite(const Token& token, int64_t position) const;
+  nnx::Compiled& prefill_program(int64_t tokens, bool choose, Choice choice);
+  nnx::Compiled& generate_program(Choice choice);
   nnx::Compiled& insert_program();
   void run_chunk(std::span<const int32_t> tokens, int64_t start, bool last, Prefix& prefix);
   void give_empty_caches(Model& model) const;

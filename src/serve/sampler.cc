@@ -51,54 +51,132 @@ Value probabilities(Value logits_bv) {
   return p / ir::reduce_sum(p, {1}, true);
 }
 
+Value column(Value settings_bn, Setting which) {
+  return ir::squeeze(ir::slice_axis(settings_bn, 1, which, which + 1), 1);
+}
+
+Value at_least(Value x, double bound) {
+  return ir::compare(x, Direction::kGe, ir::full(*x.graph, x.dtype(), x.shape(), bound));
+}
+
+Value above(Value x, double bound) {
+  return ir::compare(x, Direction::kGt, ir::full(*x.graph, x.dtype(), x.shape(), bound));
+}
+
+Value nothing(ir::Graph& g) {
+  return ir::full(g, DType::kF32, {}, -std::numeric_limits<double>::infinity());
+}
+
 // Logits without what the row's own limits exclude.
-Value limited(Value logits_bv, const SamplingInputs& in) {
+Value limited(Value logits_bv, Value settings_bn) {
   ir::Graph& g = *logits_bv.graph;
-  const Value nothing = ir::full(g, DType::kF32, {}, -std::numeric_limits<double>::infinity());
   const Value keys = ordered(logits_bv);
   const Value ones = ir::full(g, DType::kF32, logits_bv.shape(), 1);
-  const Value zero_b = unsigned_full(g, in.top_k_b.shape(), 0);
-  const Value by_rank = ir::compare(in.top_k_b, Direction::kGt, ir::zeros_like(in.top_k_b));
-  const Value rank =
-      ir::select(by_rank, threshold(keys, ones, ir::cast(in.top_k_b, DType::kF32)), zero_b);
-  const Value top =
-      ir::select(ir::compare(keys, Direction::kGe, ir::expand_dims(rank, 1)), logits_bv, nothing);
-  const Value one_b = ir::full(g, DType::kF32, in.nucleus_p_b.shape(), 1);
-  const Value by_mass =
-      ir::logical_and(ir::compare(in.nucleus_p_b, Direction::kGt, ir::zeros_like(in.nucleus_p_b)),
-                      ir::compare(in.nucleus_p_b, Direction::kLt, one_b));
-  const Value mass =
-      ir::select(by_mass, threshold(keys, probabilities(top), in.nucleus_p_b), zero_b);
-  return ir::select(ir::compare(keys, Direction::kGe, ir::expand_dims(mass, 1)), top, nothing);
+  const Value top_k = column(settings_bn, kTopK), p = column(settings_bn, kNucleusP);
+  const Value zero_b = unsigned_full(g, top_k.shape(), 0);
+  const auto kept = [&](Value threshold_b, Value x_bv) {
+    return ir::select(ir::compare(keys, Direction::kGe, ir::expand_dims(threshold_b, 1)), x_bv,
+                      nothing(g));
+  };
+  const Value rank = ir::select(above(top_k, 0), threshold(keys, ones, top_k), zero_b);
+  const Value top = kept(rank, logits_bv);
+  const Value by_mass = ir::logical_and(above(p, 0), ir::logical_not(at_least(p, 1)));
+  const Value mass = ir::select(by_mass, threshold(keys, probabilities(top), p), zero_b);
+  const Value nucleus = kept(mass, top);
+  const Value least = ir::reduce_max(logits_bv, {1}) + ir::log(column(settings_bn, kMinP));
+  return ir::select(ir::compare(logits_bv, Direction::kGe, ir::expand_dims(least, 1)), nucleus,
+                    nothing(g));
+}
+
+Value hits(Value x_bv, Value token_b) {
+  const Value column = ir::iota(*x_bv.graph, DType::kS32, x_bv.shape(), 1);
+  return ir::compare(column, Direction::kEq, ir::expand_dims(token_b, 1));
+}
+
+// log of the sum of exp: NaN if an infinity or a NaN is among the logits.
+Value log_sum(Value logits_bv) {
+  const Value top = ir::reduce_max(logits_bv, {1}, true);
+  return ir::log(ir::reduce_sum(ir::exp(logits_bv - top), {1})) + ir::squeeze(top, 1);
+}
+
+Value logit_of(Value logits_bv, Value token_b) {
+  return ir::reduce_sum(ir::select(hits(logits_bv, token_b), logits_bv, ir::zeros_like(logits_bv)),
+                        {1});
+}
+
+// argmax of NaNs alone is the number of columns.
+Value best(Value x_bv) {
+  const Value last = ir::full(*x_bv.graph, DType::kS32, {}, static_cast<double>(x_bv.dim(1) - 1));
+  return ir::minimum(ir::argmax(x_bv, 1), last);
 }
 
 Chosen with_log_prob(Value token_b, Value logits_bv) {
-  ir::Graph& g = *logits_bv.graph;
-  const Value top = ir::reduce_max(logits_bv, {1}, true);
-  const Value lse = ir::log(ir::reduce_sum(ir::exp(logits_bv - top), {1})) + ir::squeeze(top, 1);
-  const Value column = ir::iota(g, DType::kS32, logits_bv.shape(), 1);
-  const Value hit = ir::compare(column, Direction::kEq, ir::expand_dims(token_b, 1));
-  const Value logit = ir::reduce_sum(ir::select(hit, logits_bv, ir::zeros_like(logits_bv)), {1});
-  return {token_b, logit - lse};
+  return {token_b, log_prob_of(logits_bv, token_b)};
 }
 
 }  // namespace
 
-Chosen greedy(Value logits_bv) { return with_log_prob(ir::argmax(logits_bv, 1), logits_bv); }
+Value log_prob_of(Value logits_bv, Value token_b) {
+  return logit_of(logits_bv, token_b) - log_sum(logits_bv);
+}
 
-Chosen sample(Value logits_bv, const SamplingInputs& in) {
+Chosen greedy(Value logits_bv) { return with_log_prob(best(logits_bv), logits_bv); }
+
+Chosen sample(Value logits_bv, Value adjusted_bv, Value settings_bn, Value keys_b2) {
   ir::Graph& g = *logits_bv.graph;
-  const Value is_greedy =
-      ir::compare(in.temperature_b, Direction::kLe, ir::zeros_like(in.temperature_b));
-  const Value one_b = ir::full(g, DType::kF32, in.temperature_b.shape(), 1);
-  const Value temperature = ir::select(is_greedy, one_b, in.temperature_b);
+  const Value temperature = column(settings_bn, kTemperature);
   // The largest of logit / T + Gumbel noise is a draw from softmax(logit / T). The uniform numbers
-  // stay off 0, whose logarithm would be infinite.
-  const Value uniform = ir::random_uniform(in.keys_b2, {logits_bv.dim(1)}, 0x1p-24, 1);
+  // stay off 0, whose logarithm would be infinite; the best logit is 0, so that no T is too small.
+  const Value uniform = ir::random_uniform(keys_b2, {logits_bv.dim(1)}, 0x1p-24, 1);
   const Value noise = -ir::log(-ir::log(uniform));
-  const Value noisy = limited(logits_bv, in) / ir::expand_dims(temperature, 1) + noise;
-  const Value token = ir::select(is_greedy, ir::argmax(logits_bv, 1), ir::argmax(noisy, 1));
-  return with_log_prob(token, logits_bv);
+  const Value divisor = ir::maximum(temperature, ir::full(g, DType::kF32, {}, 1e-10));
+  const Value below_best =
+      limited(adjusted_bv, settings_bn) - ir::reduce_max(adjusted_bv, {1}, true);
+  const Value noisy = below_best / ir::expand_dims(divisor, 1) + noise;
+  return with_log_prob(ir::select(above(temperature, 0), best(noisy), best(adjusted_bv)),
+                       logits_bv);
+}
+
+Value adjust(Value logits_bv, Value settings_bn, Value seen_bv, Value bias_bv) {
+  const auto setting = [&](Setting which) {
+    return ir::expand_dims(column(settings_bn, which), 1);
+  };
+  const Value biased = logits_bv + bias_bv;
+  const Value repetition = setting(kRepetition);
+  const Value repeated = ir::select(above(biased, 0), biased / repetition, biased * repetition);
+  const Value once = ir::select(above(seen_bv, 0), repeated, biased);
+  const Value times = ir::cast(
+      ir::shift_right_logical(seen_bv, ir::full(*seen_bv.graph, DType::kS32, {}, 1)), DType::kF32);
+  const Value present = ir::cast(above(seen_bv, 1), DType::kF32);
+  const Value adjusted = once - times * setting(kFrequency) - present * setting(kPresence);
+  return ir::select(above(setting(kAdjusts), 0), adjusted, logits_bv);
+}
+
+Value note(Value seen_bv, Value token_b) {
+  return ir::select(hits(seen_bv, token_b), seen_bv + 2.0, seen_bv);
+}
+
+Alternatives most_likely(Value logits_bv, Value count) {
+  ir::Graph& g = *logits_bv.graph;
+  const int64_t b = logits_bv.dim(0);
+  const Value total = log_sum(logits_bv);
+  const Values state = ir::while_loop(
+      {ir::full(g, DType::kS32, {}, 0), logits_bv,
+       ir::full(g, DType::kS32, {b, kMostTopLogProbs}, 0),
+       ir::full(g, DType::kF32, {b, kMostTopLogProbs}, 0)},
+      [&](const Values& s) -> Values {
+        return {ir::compare(s[0], Direction::kLt, s[0].graph->import(count))};
+      },
+      [&](const Values& s) -> Values {
+        ir::Graph& inner = *s[0].graph;
+        const Value token = best(s[1]);
+        const Value log_prob = logit_of(s[1], token) - inner.import(total);
+        const Values at{ir::full(inner, DType::kS32, {}, 0), s[0]};
+        return {s[0] + 1.0, ir::select(hits(s[1], token), nothing(inner), s[1]),
+                ir::dynamic_update_slice(s[2], ir::expand_dims(token, 1), at),
+                ir::dynamic_update_slice(s[3], ir::expand_dims(log_prob, 1), at)};
+      });
+  return {state[2], state[3]};
 }
 
 }  // namespace mt::serve

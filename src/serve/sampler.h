@@ -1,36 +1,36 @@
-// How a token is chosen from logits, on the device, each row by its own settings.
+// How a token is chosen from logits, on the device, each row by its own settings. A row's result
+// depends on its own logits, settings and key alone; its token is always one of the vocabulary.
 #pragma once
 
-#include <cstdint>
-#include <string_view>
-
 #include "ir/ops.h"
+#include "serve/sampling.h"
 
 namespace mt::serve {
 
-// One request's settings. The order is MaxText's composite: top-k, then nucleus, then temperature.
-struct Sampling {
-  float temperature = 0;  // 0: the most likely token (greedy)
-  int32_t top_k = 0;      // only the k most likely; 0: all. Equals of the last are kept too
-  float nucleus_p = 0;    // only the most likely that together reach p; 0 or 1: all
-  uint64_t seed = 0;
-};
-
-// The same, a value a row.
-struct SamplingInputs {
-  ir::Value temperature_b;  // f32 [B]
-  ir::Value top_k_b;        // s32 [B]
-  ir::Value nucleus_p_b;    // f32 [B]
-  ir::Value keys_b2;        // u32 [B, 2], of the request's seed and the token's position
-};
-
 struct Chosen {
   ir::Value token_b;     // s32 [B]
-  ir::Value log_prob_b;  // f32 [B], under the distribution as the model gave it
+  ir::Value log_prob_b;  // f32 [B], under the distribution as the model gave it; NaN if that has a
+                         // NaN, infinity or nothing in it
 };
 
-// logits f32 [B, V]. A row's token depends on its own logits, settings and key alone.
+// logits f32 [B, V].
 Chosen greedy(ir::Value logits_bv);
-Chosen sample(ir::Value logits_bv, const SamplingInputs& inputs);
+// By settings f32 [B, kSettings] and keys u32 [B, 2], from the adjusted logits.
+Chosen sample(ir::Value logits_bv, ir::Value adjusted_bv, ir::Value settings_bn, ir::Value keys_b2);
+
+// The logits with the bias and the penalties of the rows that have any (kAdjusts).
+ir::Value adjust(ir::Value logits_bv, ir::Value settings_bn, ir::Value seen_bv, ir::Value bias_bv);
+// seen [B, V] with each row's token noted as one of the output.
+ir::Value note(ir::Value seen_bv, ir::Value token_b);
+
+// The `count` (s32 scalar, kMostTopLogProbs at most) most likely tokens, the first of equals first:
+// s32 and f32 [B, kMostTopLogProbs], of which the first `count` mean something.
+struct Alternatives {
+  ir::Value token_bn, log_prob_bn;
+};
+Alternatives most_likely(ir::Value logits_bv, ir::Value count);
+
+// log p of one token a row, f32 [B].
+ir::Value log_prob_of(ir::Value logits_bv, ir::Value token_b);
 
 }  // namespace mt::serve

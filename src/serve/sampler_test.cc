@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <numeric>
+#include <tuple>
 
-#include "base/random.h"
+#include "base/error.h"
 #include "ir/passes.h"
 #include "nnx/jit.h"
 
@@ -20,42 +24,74 @@ std::shared_ptr<const pjrt::Client> client() {
   return the_client;
 }
 
-// One row of logits, drawn from kRows times with one setting: token -> share of the draws.
-std::map<int32_t, double> shares(const std::vector<float>& logits, const Sampling& s) {
+// What the device says of kRows rows.
+struct Drawn {
+  std::vector<int32_t> ids;
+  std::vector<float> log_probs;
+};
+
+Drawn run(nnx::Compiled& program, const std::vector<Tensor>& inputs) {
+  const auto out = program(inputs);
+  const Tensor ids = out[0].to_host(), log_probs = out[1].to_host();
+  return {{ids.data<int32_t>().begin(), ids.data<int32_t>().end()},
+          {log_probs.data<float>().begin(), log_probs.data<float>().end()}};
+}
+
+Tensor repeated(const std::vector<float>& row) {
+  std::vector<float> all;
+  for (int64_t r = 0; r < kRows; ++r) all.insert(all.end(), row.begin(), row.end());
+  return Tensor::of<float>(DType::kF32, {kRows, kVocab}, all);
+}
+
+const std::vector<nnx::Input>& inputs() {
+  static const std::vector<nnx::Input> list{{"logits", {DType::kF32, {kRows, kVocab}}, {}},
+                                            {"settings", {DType::kF32, {kRows, kSettings}}, {}},
+                                            {"keys", {DType::kU32, {kRows, 2}}, {}},
+                                            {"seen", {DType::kS32, {1, kVocab}}, {}},
+                                            {"bias", {DType::kF32, {1, kVocab}}, {}}};
+  return list;
+}
+
+// One row of logits, drawn from kRows times with one setting, after a text.
+Drawn draw(const std::vector<float>& logits, const Sampling& s, const Tensor& seen) {
   static auto program =
-      nnx::jit("sample", client(), {},
-               {{"logits", {DType::kF32, {kRows, kVocab}}, {}},
-                {"temperature", {DType::kF32, {kRows}}, {}},
-                {"top_k", {DType::kS32, {kRows}}, {}},
-                {"nucleus_p", {DType::kF32, {kRows}}, {}},
-                {"keys", {DType::kU32, {kRows, 2}}, {}}},
-               {}, [](ir::Graph&, const std::vector<ir::Value>& in) -> std::vector<nnx::Output> {
-                 const Chosen c = sample(in[0], {in[1], in[2], in[3], in[4]});
+      nnx::jit("sample", client(), {}, inputs(), {},
+               [](ir::Graph&, const std::vector<ir::Value>& in) -> std::vector<nnx::Output> {
+                 const auto all = [](ir::Value x) { return ir::broadcast_to(x, {kRows, kVocab}); };
+                 const ir::Value adjusted = adjust(in[0], in[1], all(in[3]), all(in[4]));
+                 const Chosen c = sample(in[0], adjusted, in[1], in[2]);
                  return {c.token_b, c.log_prob_b};
                });
-  std::vector<float> all, temperature(kRows, s.temperature), nucleus(kRows, s.nucleus_p);
-  std::vector<int32_t> top_k(kRows, s.top_k);
-  std::vector<uint32_t> keys;
-  for (uint32_t r = 0; r < kRows; ++r) {
-    all.insert(all.end(), logits.begin(), logits.end());
-    const RandomKey key = fold_in(random_key(s.seed), r);
-    keys.insert(keys.end(), key.begin(), key.end());
-  }
-  const auto out = program({Tensor::of<float>(DType::kF32, {kRows, kVocab}, all),
-                            Tensor::of<float>(DType::kF32, {kRows}, temperature),
-                            Tensor::of<int32_t>(DType::kS32, {kRows}, top_k),
-                            Tensor::of<float>(DType::kF32, {kRows}, nucleus),
-                            Tensor::of<uint32_t>(DType::kU32, {kRows, 2}, keys)});
+  const std::vector<Sampling> rows(kRows, s);
+  std::vector<int64_t> positions(kRows);
+  std::iota(positions.begin(), positions.end(), 0);
+  return run(program, {repeated(logits), settings_of(rows), keys_of(rows, positions), seen,
+                       bias_of(s, kVocab)});
+}
+
+Drawn most_likely_of(const std::vector<float>& logits) {
+  static auto program =
+      nnx::jit("greedy", client(), {}, {inputs()[0]}, {},
+               [](ir::Graph&, const std::vector<ir::Value>& in) -> std::vector<nnx::Output> {
+                 const Chosen c = greedy(in[0]);
+                 return {c.token_b, c.log_prob_b};
+               });
+  return run(program, {repeated(logits)});
+}
+
+// token -> share of the draws.
+std::map<int32_t, double> shares(const std::vector<float>& logits, const Sampling& s,
+                                 const Tensor& seen = seen_in({}, kVocab)) {
+  const Drawn drawn = draw(logits, s, seen);
   std::map<int32_t, double> share;
-  const Tensor tokens = out[0].to_host(), log_probs = out[1].to_host();
   double sum = 0;
   for (const float x : logits) sum += std::exp(static_cast<double>(x));
   for (size_t r = 0; r < kRows; ++r) {
-    const int32_t id = tokens.data<int32_t>()[r];
+    const int32_t id = drawn.ids[r];
     share[id] += 1.0 / kRows;
     // Whatever the settings: of the model's own distribution.
     const double expected = static_cast<double>(logits[static_cast<size_t>(id)]) - std::log(sum);
-    EXPECT_NEAR(static_cast<double>(log_probs.data<float>()[r]), expected, 1e-4);
+    EXPECT_NEAR(static_cast<double>(drawn.log_probs[r]), expected, 1e-4);
   }
   return share;
 }
@@ -120,6 +156,162 @@ TEST(Sampler, CompositeTakesTopKFirst) {
 TEST(Sampler, NoTemperatureIsGreedy) {
   expect_close(shares(kLogits, {}), {{1, 1.0}});
   expect_close(shares({-5, -5, -2, -5, -2, -5, -5}, {}), {{2, 1.0}});  // the first of equals
+}
+
+// Whatever the logits: a token of the vocabulary, and a log-probability that is NaN.
+TEST(Sampler, LogitsThatAreNotFinite) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  std::vector<std::vector<float>> bad{std::vector<float>(kVocab, kNaN),
+                                      std::vector<float>(kVocab, kInfinity),
+                                      std::vector<float>(kVocab, -kInfinity)};
+  for (size_t at = 0; at < kVocab; ++at) {
+    for (const float x : {kNaN, -kNaN, kInfinity}) (bad.emplace_back(kLogits))[at] = x;
+  }
+  for (const std::vector<float>& logits : bad) {
+    for (const Drawn& d :
+         {most_likely_of(logits), draw(logits, {.temperature = 1}, seen_in({}, kVocab)),
+          draw(logits, {}, seen_in({}, kVocab))}) {
+      for (size_t r = 0; r < kRows; ++r) {
+        ASSERT_GE(d.ids[r], 0);
+        ASSERT_LT(d.ids[r], kVocab);
+        ASSERT_TRUE(std::isnan(d.log_probs[r])) << d.log_probs[r];
+      }
+    }
+  }
+  // A token that can't come is none of these.
+  std::vector<float> masked = kLogits;
+  masked[3] = -kInfinity;
+  EXPECT_EQ(most_likely_of(masked).ids[0], 1);
+  EXPECT_TRUE(std::isfinite(most_likely_of(masked).log_probs[0]));
+}
+
+TEST(Sampler, MinPKeepsWhatIsNearTheMostLikely) {
+  // Their shares of the most likely one's: 1: 1, 3: 0.61, 5: 0.37, 0: 0.135, 2: 0.082
+  expect_close(shares(kLogits, {.temperature = 1, .min_p = 0.36F, .seed = 6}),
+               expected(kLogits, 1, {1, 3, 5}));
+  expect_close(shares(kLogits, {.temperature = 1, .min_p = 0.37F, .seed = 7}),
+               expected(kLogits, 1, {1, 3}));
+  expect_close(shares(kLogits, {.temperature = 1, .min_p = 1, .seed = 8}), {{1, 1.0}});
+  // Before the temperature, as top-k and nucleus are.
+  expect_close(shares(kLogits, {.temperature = 3, .min_p = 0.37F, .seed = 9}),
+               expected(kLogits, 3, {1, 3}));
+}
+
+// Prompt 1 4; output 1 3 3.
+Tensor some_seen() {
+  const std::vector<int32_t> seen{0, 1 + 2, 0, 2 + 2, 1, 0, 0};
+  return Tensor::of<int32_t>(DType::kS32, {1, kVocab}, seen);
+}
+
+TEST(Sampler, RepetitionPenaltyOfPromptAndOutput) {
+  std::vector<float> after = kLogits;
+  after[1] /= 1.5F;
+  after[3] /= 1.5F;
+  after[4] *= 1.5F;  // below 0
+  expect_close(shares(kLogits, {.temperature = 1, .repetition_penalty = 1.5F}, some_seen()),
+               expected(after, 1, kAll));
+}
+
+TEST(Sampler, PresenceAndFrequencyPenaltiesOfTheOutputOnly) {
+  std::vector<float> after = kLogits;
+  after[1] -= 0.7F;
+  after[3] -= 0.7F;
+  expect_close(shares(kLogits, {.temperature = 1, .presence_penalty = 0.7F}, some_seen()),
+               expected(after, 1, kAll));
+  after = kLogits;
+  after[1] -= 0.4F;
+  after[3] -= 0.8F;
+  expect_close(shares(kLogits, {.temperature = 1, .frequency_penalty = 0.4F}, some_seen()),
+               expected(after, 1, kAll));
+}
+
+TEST(Sampler, BiasThenRepetitionThenTheOtherPenalties) {
+  std::vector<float> after = kLogits;
+  after[0] += 2;
+  after[1] = (after[1] - 4) * 2 - 0.5F;  // below 0 by its bias
+  after[3] = after[3] / 2 - 0.5F;
+  after[4] *= 2;
+  const Sampling s{.temperature = 1,
+                   .repetition_penalty = 2,
+                   .presence_penalty = 0.5F,
+                   .logit_bias = {{0, 2.0F}, {1, -4.0F}}};
+  expect_close(shares(kLogits, s, some_seen()), expected(after, 1, kAll));
+  Sampling limited = s;  // the limits see what the penalties left
+  limited.top_k = 2;
+  expect_close(shares(kLogits, limited, some_seen()), expected(after, 1, {0, 5}));
+  limited.temperature = 0;
+  expect_close(shares(kLogits, limited, some_seen()), {{0, 1.0}});
+}
+
+TEST(Sampler, AVerySmallTemperatureIsGreedy) {
+  for (const float t : {1e-3F, 1e-30F, 1e-44F}) {
+    expect_close(shares({5, 90, 80, 90.5F, 1, 2, 3}, {.temperature = t}), {{3, 1.0}});
+  }
+}
+
+TEST(Sampler, NotesWhatIsFedAndTellsTheMostLikely) {
+  auto program =
+      nnx::jit("notes", client(), {},
+               {{"logits", {DType::kF32, {2, 5}}, {}},
+                {"seen", {DType::kS32, {2, 5}}, {}},
+                {"token", {DType::kS32, {2}}, {}},
+                {"count", {DType::kS32, {}}, {}}},
+               {}, [](ir::Graph&, const std::vector<ir::Value>& in) -> std::vector<nnx::Output> {
+                 const Alternatives a = most_likely(in[0], in[3]);
+                 return {note(in[1], in[2]), a.token_bn, a.log_prob_bn};
+               });
+  const std::vector<float> logits{0, 1, 3, 1, -1, 2, 2, 2, 2, 2};
+  const std::vector<int32_t> seen{0, 1, 0, 0, 0, 3, 0, 0, 0, 0}, tokens{4, 0};
+  for (const int32_t count : {0, 3}) {
+    const auto out = program({Tensor::of<float>(DType::kF32, {2, 5}, logits),
+                              Tensor::of<int32_t>(DType::kS32, {2, 5}, seen),
+                              Tensor::of<int32_t>(DType::kS32, {2}, tokens),
+                              Tensor::of<int32_t>(DType::kS32, {}, std::vector{count})});
+    const Tensor noted = out[0].to_host(), ids = out[1].to_host(), log_probs = out[2].to_host();
+    const std::vector<int32_t> expected{0, 1, 0, 0, 2, 5, 0, 0, 0, 0};
+    EXPECT_TRUE(std::ranges::equal(noted.data<int32_t>(), expected));
+    if (count == 0) continue;
+    const double sum = std::log(1 + std::exp(1.0) * 2 + std::exp(3.0) + std::exp(-1.0));
+    for (const auto& [at, id, log_prob] :
+         std::vector<std::tuple<size_t, int32_t, double>>{{0, 2, 3 - sum},
+                                                          {1, 1, 1 - sum},
+                                                          {2, 3, 1 - sum},
+                                                          {20, 0, std::log(0.2)},
+                                                          {21, 1, std::log(0.2)},
+                                                          {22, 2, std::log(0.2)}}) {
+      EXPECT_EQ(ids.data<int32_t>()[at], id);
+      EXPECT_NEAR(static_cast<double>(log_probs.data<float>()[at]), log_prob, 1e-5);
+    }
+  }
+}
+
+TEST(Sampling, RangesAndTheCheapestProgram) {
+  const auto error = [](const Sampling& s) -> std::string {
+    try {
+      check(s, kVocab);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error({}), "");
+  EXPECT_EQ(error({.temperature = -1}), "temperature is -1: expected 0 to 100");
+  EXPECT_EQ(error({.temperature = NAN}), "temperature is nan: expected 0 to 100");
+  EXPECT_EQ(error({.top_k = -2}), "top k is -2: expected 0 or more");
+  EXPECT_EQ(error({.nucleus_p = 1.5F}), "nucleus p is 1.5: expected 0 to 1");
+  EXPECT_EQ(error({.min_p = -0.5F}), "min p is -0.5: expected 0 to 1");
+  EXPECT_EQ(error({.repetition_penalty = 0}), "repetition penalty is 0: expected 0.01 to 100");
+  EXPECT_EQ(error({.presence_penalty = INFINITY}), "presence penalty is inf: expected -100 to 100");
+  EXPECT_EQ(error({.logit_bias = {{7, 1.0F}}}), "a logit bias for token 7: the vocabulary has 7");
+  EXPECT_EQ(error({.logit_bias = {{2, -INFINITY}}}),
+            "the logit bias of token 2 is -inf: expected a number");
+  EXPECT_EQ(error({.top_log_probs = 21}), "21 alternatives a token: expected 0 to 20");
+  EXPECT_EQ(choice_for({.top_k = 3, .min_p = 0.5F}), Choice::kGreedy);
+  EXPECT_EQ(choice_for({.temperature = 1}), Choice::kSample);
+  EXPECT_EQ(choice_for({.frequency_penalty = -1}), Choice::kFull);
+  EXPECT_EQ(choice_for({.logit_bias = {{1, 1.0F}}}), Choice::kFull);
+  EXPECT_EQ(choice_for({.top_log_probs = 1}), Choice::kFull);
 }
 
 }  // namespace
