@@ -7,21 +7,12 @@ namespace mt::kernels {
 namespace {
 
 struct Avx2 : Ymm {
-  struct Weights {
-    Bytes q, magnitudes;
-  };
-  // Signed times signed: the weight's sign moves to the activation. Two products of at most 128 and
-  // 127 still fit 16 bits.
-  static Weights prepare(Bytes q) { return {q, _mm256_abs_epi8(q)}; }
-  static Floats dot(Weights w, const uint8_t* x) {
-    const Bytes pairs = _mm256_maddubs_epi16(w.magnitudes, _mm256_sign_epi8(load_bytes(x), w.q));
-    return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  static Floats dot(Pair w, const int16_t* x) {
+    const Bytes even = _mm256_madd_epi16(w.even, load_bytes(x));
+    const Bytes odd = _mm256_madd_epi16(w.odd, load_bytes(x + Activations::kOdd));
+    return _mm256_cvtepi32_ps(_mm256_add_epi32(even, odd));
   }
-  static Floats dot_not_negative(Bytes w, const uint8_t* x) {
-    const Bytes pairs = _mm256_maddubs_epi16(w, load_bytes(x));
-    return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-  }
-  static void quantise(const float* x, Rows out, int64_t row) { quantise_row<0>(x, out, row); }
+  static void quantise(const float* x, Activations out, int64_t row) { quantise_row(x, out, row); }
 };
 
 }  // namespace

@@ -126,21 +126,23 @@ struct Zmm {
   }
 
   // --- products, as in avx_vnni.cc
-  struct Weights {
-    Bytes q, start;
+  struct Pair {
+    __m512i even, odd;
   };
-  static Weights prepare(Bytes q) {
-    const Bytes none = _mm512_setzero_si512();
-    return {q, _mm512_sub_epi32(none, _mm512_dpbusd_epi32(none, all(128), q))};
+  template <bool kUnsigned>
+  static Pair split(Bytes q) {
+    if constexpr (kUnsigned) {
+      return {_mm512_and_si512(q, _mm512_set1_epi16(255)), _mm512_srli_epi16(q, 8)};
+    } else {
+      return {_mm512_srai_epi16(_mm512_slli_epi16(q, 8), 8), _mm512_srai_epi16(q, 8)};
+    }
   }
-  static Floats dot(Weights w, const uint8_t* x) {
-    return _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(w.start, load_bytes(x), w.q));
+  static Floats dot(Pair w, const int16_t* x) {
+    const Bytes even = _mm512_dpwssd_epi32(_mm512_setzero_si512(), w.even, load_bytes(x));
+    const Bytes both = _mm512_dpwssd_epi32(even, w.odd, load_bytes(x + Activations::kOdd));
+    return _mm512_cvtepi32_ps(both);
   }
-  static Floats dot_not_negative(Bytes w, const uint8_t* x) {
-    const Bytes signed_x = _mm512_xor_si512(load_bytes(x), all(128));
-    return _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(_mm512_setzero_si512(), w, signed_x));
-  }
-  static void quantise(const float* x, Rows out, int64_t row) { quantise_row<128>(x, out, row); }
+  static void quantise(const float* x, Activations out, int64_t row) { quantise_row(x, out, row); }
 };
 
 // --- panels: 16 weight rows, a row to a 32-bit lane, so that a lane sums a whole group of 16 or 32
@@ -179,16 +181,15 @@ constexpr int64_t kPanel = 16;
   for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
-// One chunk of 64 columns: q[j] has values 4 j to 4 j + 3 of each row, scale[g] their scale for
+// One chunk of 64 columns: pair[j] has values 4 j to 4 j + 3 of each row, scale[g] their scale for
 // group g of 16 (or g of 32, in the first two).
 struct PanelChunk {
-  __m512i q[16], start[4];
+  Zmm::Pair pair[16];
   __m512 scale[4];
 };
 
 template <int kGroup>
 [[gnu::always_inline]] inline void load_chunk(const Rows& w, int64_t chunk, PanelChunk& out) {
-  constexpr int kLanesOfGroup = kGroup / 4;
   __m512i r[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) r[i] = Zmm::load_bytes(w.q(i, chunk));
@@ -197,48 +198,50 @@ template <int kGroup>
   const __m512i at = _mm512_slli_epi32(row, 5);  // a row's chunk takes 32 floats
 #pragma GCC unroll 4
   for (int g = 0; g < 64 / kGroup; ++g) {
-    out.scale[g] = _mm512_i32gather_ps(at, w.scale(0, chunk) + g * kLanesOfGroup, 4);
-    __m512i sum = _mm512_setzero_si512();
-#pragma GCC unroll 8
-    for (int j = g * kLanesOfGroup; j < (g + 1) * kLanesOfGroup; ++j) {
-      sum = _mm512_dpbusd_epi32(sum, Zmm::all(128), r[j]);
-    }
-    out.start[g] = _mm512_sub_epi32(_mm512_setzero_si512(), sum);
+    out.scale[g] = _mm512_i32gather_ps(at, w.scale(0, chunk) + g * kGroup / 4, 4);
   }
 #pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) out.q[i] = r[i];
+  for (int i = 0; i < 16; ++i) out.pair[i] = Zmm::split<false>(r[i]);
 }
 
-[[gnu::always_inline]] inline __m512i four_bytes(const uint8_t* p) {
-  int v;
-  __builtin_memcpy(&v, p, 4);
-  return _mm512_set1_epi32(v);
+// sum += the two products of 16-bit numbers in each lane of w with the two at x. Written out
+// because g++ would load and spread x in an instruction of its own, and copy the sum.
+[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i w, const int16_t* x) {
+  using Two = int16_t[2];
+  asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Two*>(x)));
 }
 
 // Adds the products of one chunk to sum[m], 16 columns of row m.
 template <int kGroup, int kM>
-[[gnu::always_inline]] inline void add_chunk(const PanelChunk& w, const uint8_t* q,
+[[gnu::always_inline]] inline void add_chunk(const PanelChunk& w, const int16_t* q,
                                              const float* scale, __m512 (&sum)[kM]) {
   constexpr int kLanesOfGroup = kGroup / 4;
+  constexpr int64_t kNext = Activations::kChunkBytes;
 #pragma GCC unroll 4
   for (int g = 0; g < 64 / kGroup; ++g) {
+    __m512i product[kM];
+#pragma GCC unroll 16
+    for (int m = 0; m < kM; ++m) product[m] = _mm512_setzero_si512();
+    for (int j = g * kLanesOfGroup; j < (g + 1) * kLanesOfGroup; ++j) {
+      const int16_t* x = q + 2 * j;
+#pragma GCC unroll 16
+      for (int m = 0; m < kM; ++m) add_products(product[m], w.pair[j].even, x + m * kNext / 2);
+      x += Activations::kOdd;
+#pragma GCC unroll 16
+      for (int m = 0; m < kM; ++m) add_products(product[m], w.pair[j].odd, x + m * kNext / 2);
+    }
 #pragma GCC unroll 16
     for (int m = 0; m < kM; ++m) {
-      __m512i product = w.start[g];
-#pragma GCC unroll 8
-      for (int j = g * kLanesOfGroup; j < (g + 1) * kLanesOfGroup; ++j) {
-        product = _mm512_dpbusd_epi32(product, four_bytes(q + m * 2 * kChunk + 4 * j), w.q[j]);
-      }
       const __m512 by =
-          _mm512_mul_ps(w.scale[g], _mm512_set1_ps(scale[m * kChunk / 2 + g * kLanesOfGroup]));
-      sum[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(product), by, sum[m]);
+          _mm512_mul_ps(w.scale[g], _mm512_set1_ps(scale[m * kNext / 4 + g * kLanesOfGroup]));
+      sum[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(product[m]), by, sum[m]);
     }
   }
 }
 
 template <int kM>
-[[gnu::always_inline]] inline void add_minima(const Panel& panel, const Rows& x, int64_t first,
-                                              __m512 (&sum)[kM]) {
+[[gnu::always_inline]] inline void add_minima(const Panel& panel, const Activations& x,
+                                              int64_t first, __m512 (&sum)[kM]) {
   for (int64_t b = 0; b < block_count(x.k); ++b) {
     __m512i r[16];
 #pragma GCC unroll 16
@@ -255,8 +258,21 @@ template <int kM>
   }
 }
 
+// Rows of results this far apart fall into the same few lines of a cache: they go past it.
+[[gnu::always_inline]] inline bool is_far(const Results& out) { return out.stride >= 1 << 14; }
+
+[[gnu::always_inline]] inline void put_line(float* to, __mmask16 columns, __m512 v,
+                                            bool past_cache) {
+  if (past_cache && columns == 0xffff && reinterpret_cast<uintptr_t>(to) % 64 == 0) {
+    _mm512_stream_ps(to, v);
+  } else {
+    _mm512_mask_storeu_ps(to, columns, v);
+  }
+}
+
 template <int kGroup, int kM>
-void panel_tile(const Panel& panel, const Rows& x, int64_t first, Extent wanted, Results out) {
+void panel_tile(const Panel& panel, const Activations& x, int64_t first, Extent wanted,
+                Results out) {
   __m512 sum[kM];
 #pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) sum[m] = _mm512_setzero_ps();
@@ -270,25 +286,28 @@ void panel_tile(const Panel& panel, const Rows& x, int64_t first, Extent wanted,
 #pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) {
     const int64_t row = first + m;
-    if (row < wanted.rows) _mm512_mask_storeu_ps(out.data + row * out.stride, columns, sum[m]);
+    if (row < wanted.rows) put_line(out.data + row * out.stride, columns, sum[m], is_far(out));
   }
 }
 
 template <int kGroup>
-void panel_tiles(const Panel& panel, const Rows& x, Extent wanted, Results out) {
+void panel_tiles(const Panel& panel, const Activations& x, Extent wanted, Results out) {
   int64_t first = 0;
-  for (; x.count - first >= 16; first += 16) panel_tile<kGroup, 16>(panel, x, first, wanted, out);
+  for (; x.count - first > 12; first += 8) panel_tile<kGroup, 8>(panel, x, first, wanted, out);
   switch (x.count - first) {
     case 12: return panel_tile<kGroup, 12>(panel, x, first, wanted, out);
     case 8: return panel_tile<kGroup, 8>(panel, x, first, wanted, out);
-    case 4: return panel_tile<kGroup, 4>(panel, x, first, wanted, out);
-    default: return;
+    default: return panel_tile<kGroup, 4>(panel, x, first, wanted, out);
   }
 }
 
-void dot_panel(const Panel& panel, Rows x, Extent wanted, Results out) {
-  if (panel.by_16) return panel_tiles<16>(panel, x, wanted, out);
-  panel_tiles<32>(panel, x, wanted, out);
+void dot_panel(const Panel& panel, Activations x, Extent wanted, Results out) {
+  if (panel.by_16) {
+    panel_tiles<16>(panel, x, wanted, out);
+  } else {
+    panel_tiles<32>(panel, x, wanted, out);
+  }
+  if (is_far(out)) _mm_sfence();
 }
 
 constexpr KernelTable make_avx512_table() {

@@ -1,13 +1,12 @@
 // What one instruction set offers: loops over rows, called by the drivers in products.cc.
 //
-// A weight's or an activation's row of K values becomes 8-bit integers q, the scale that 4 of them
-// (one 32-bit lane of an integer product) share, and one more number for each 16. With w a weight's
-// row and x an activation's,
+// A weight's row of K values becomes 8-bit integers q, the scale that 4 of them (one 32-bit lane of
+// an integer product) share, and one more number for each 16. An activation's row becomes 16-bit
+// integers with a scale for each 32. With w a weight's row and x an activation's,
 //   dot(w, x) = sum over lanes:         w.scale * x.scale * (sum of the lane's 4 products)
 //             + sum over groups of 16:  w.per_16 * x.per_16
 // where w.per_16 is the minimum that the group's values have in common (read only where the format
-// has one) and x.per_16 the group's sum. How x's integers are stored is the instruction set's own
-// matter.
+// has one) and x.per_16 the group's sum.
 #pragma once
 
 #include <array>
@@ -28,9 +27,8 @@ constexpr int64_t kBlock = 256;  // values with 16 numbers per_16
   return (k + kBlock - 1) / kBlock;
 }
 
-// `count` rows, interleaved by chunk so that a loop over them has one pointer. The scales and the
-// per_16 of activations are 0 beyond k; of weights what lies there must only be finite. On a cache
-// line.
+// `count` rows of a weight, interleaved by chunk so that a loop over them has one pointer. What
+// scales and per_16 hold beyond k must be finite. On a cache line.
 struct Rows {
   std::byte* memory = nullptr;
   int64_t count = 0;
@@ -48,6 +46,32 @@ struct Rows {
   }
   [[gnu::always_inline]] static constexpr int64_t bytes(int64_t count, int64_t k) {
     return count * (chunk_count(k) * 2 * kChunk + block_count(k) * 64);
+  }
+};
+
+// `count` rows of activations, interleaved likewise. A chunk's values of even index come first,
+// then those of odd index: as a register of weights' bytes falls into 16-bit numbers by shifts
+// alone. Scales and per_16 are 0 beyond k. On a cache line.
+struct Activations {
+  std::byte* memory = nullptr;
+  int64_t count = 0;
+  int64_t k = 0;
+
+  static constexpr int64_t kChunkBytes = 3 * kChunk;
+  static constexpr int64_t kOdd = kChunk / 2;  // where the odd ones begin
+
+  [[gnu::always_inline]] int16_t* q(int64_t row, int64_t chunk) const {
+    return reinterpret_cast<int16_t*>(memory + (chunk * count + row) * kChunkBytes);
+  }
+  [[gnu::always_inline]] float* scale(int64_t row, int64_t chunk) const {
+    return reinterpret_cast<float*>(memory + (chunk * count + row) * kChunkBytes + 2 * kChunk);
+  }
+  [[gnu::always_inline]] float* per_16(int64_t row, int64_t block) const {
+    std::byte* start = memory + chunk_count(k) * count * kChunkBytes;
+    return reinterpret_cast<float*>(start) + (block * count + row) * 16;
+  }
+  [[gnu::always_inline]] static constexpr int64_t bytes(int64_t count, int64_t k) {
+    return count * (chunk_count(k) * kChunkBytes + block_count(k) * 64);
   }
 };
 
@@ -90,7 +114,7 @@ struct FormatKernels {
   // One row of blocks of out.k values to a row of `out`.
   void (*unpack)(const uint8_t* blocks, Rows out, int64_t row) = nullptr;
   // Rows times the one row of x, straight from the blocks; null if unpacking first is as good.
-  void (*dot)(BlockRows w, Rows x, float* out) = nullptr;
+  void (*dot)(BlockRows w, Activations x, float* out) = nullptr;
 };
 
 struct Extent {
@@ -115,14 +139,14 @@ struct FloatRows {
 };
 
 struct KernelTable {
-  void (*quantise)(const float* x, Rows out, int64_t row) = nullptr;
+  void (*quantise)(const float* x, Activations out, int64_t row) = nullptr;
   std::array<FormatKernels, kFormats> formats;  // by Format
   // One unpacked weight row times all rows of x.
-  void (*dot_unpacked)(Rows w, bool minimum, Rows x, Results out) = nullptr;
+  void (*dot_unpacked)(Rows w, bool minimum, Activations x, Results out) = nullptr;
   // panel_rows unpacked weight rows times all rows of x, of which there are a multiple of
   // kPanelRowsOfX; `wanted` says how many results to write. 0: there is no such loop.
   int64_t panel_rows = 0;
-  void (*dot_panel)(const Panel& panel, Rows x, Extent wanted, Results out) = nullptr;
+  void (*dot_panel)(const Panel& panel, Activations x, Extent wanted, Results out) = nullptr;
   // The values of an unpacked weight row.
   void (*to_f32)(Rows w, bool minimum, float* out) = nullptr;
   std::array<void (*)(const void* in, int64_t k, float* out), 3> widen{};  // by Float

@@ -17,7 +17,7 @@
 // mt_dequantise: values as checkpoint's, to the last bit in f32 (but that a NaN of F16 may come out
 // quiet); bf16 rounds to nearest even.
 // Types: F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K.
-// mt_quantised_matmul: x times each weight's transpose. x is rounded to 8 bits, 32 values having a
+// mt_quantised_matmul: x times each weight's transpose. x is rounded to 16 bits, 32 values having a
 // scale of their own; products are summed as integers over 4 to 32 values, then in float32. A row
 // of x with an infinity or NaN gives NaN. Types: the Q ones. Every weight is read once, however
 // many rows x has (meant for 1 to 16). mt_matvec: x times each weight's transpose, in float32.

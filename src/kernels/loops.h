@@ -3,7 +3,7 @@
 // instruction sets.
 //
 // V has Bytes (kValues 8-bit integers), Floats (kLanes = kValues / 4 numbers), Chunk (both), Scales
-// (16 numbers), Weights (Bytes made ready for products) and the functions used below.
+// (16 numbers), Pair (Bytes as two registers of 16-bit integers) and the functions used below.
 #pragma once
 
 #include "kernels/kernel_table.h"
@@ -153,8 +153,11 @@ template <class V>
 struct Place {
   static constexpr int64_t kParts = kChunk / V::kValues;
   [[gnu::always_inline]] explicit Place(int64_t c)
-      : chunk(c / kParts), q(c % kParts * V::kValues), scale(c % kParts * V::kLanes) {}
-  int64_t chunk, q, scale;
+      : chunk(c / kParts),
+        q(c % kParts * V::kValues),
+        half(c % kParts * V::kValues / 2),
+        scale(c % kParts * V::kLanes) {}
+  int64_t chunk, q, half, scale;  // half: of activations, in their even or odd ones
 };
 
 template <class V>
@@ -178,21 +181,15 @@ struct StoreRow {  // a sink
 
 template <class V, class F>
 struct Dot {  // a sink
-  Rows x;
+  Activations x;
   typename V::Floats sum = V::zero();
   float minimum[4] = {};  // several, as each sum waits for the one before
   [[gnu::always_inline]] void chunk(int64_t c, const Chunk<V>& w) {
     const Place<V> at(c);
     const auto scale = V::multiply(w.scale, V::load(x.scale(0, at.chunk) + at.scale));
-    sum = V::fma(product(w.q, x.q(0, at.chunk) + at.q), scale, sum);
-  }
-  // Formats with a minimum have no negative integers.
-  [[gnu::always_inline]] static typename V::Floats product(typename V::Bytes w, const uint8_t* q) {
-    if constexpr (has_minimum(F::kFormat)) {
-      return V::dot_not_negative(w, q);
-    } else {
-      return V::dot(V::prepare(w), q);
-    }
+    // Formats with a minimum have no negative integers.
+    const auto pair = V::template split<has_minimum(F::kFormat)>(w.q);
+    sum = V::fma(V::dot(pair, x.q(0, at.chunk) + at.half), scale, sum);
   }
   [[gnu::always_inline]] void minima(int64_t block, typename V::Scales m) {
     sum = V::fma(m, x.per_16(0, block), sum);
@@ -214,7 +211,7 @@ void unpack(const uint8_t* blocks, Rows out, int64_t row) {
 }
 
 template <class V, class F>
-void dot(BlockRows w, Rows x, float* out) {
+void dot(BlockRows w, Activations x, float* out) {
   for (int64_t n = 0; n < w.count; ++n) {
     Dot<V, F> sink{x};
     walk<V, F>(w.data + n * w.bytes, x.k, sink);
@@ -226,21 +223,20 @@ void dot(BlockRows w, Rows x, float* out) {
 // --- several rows of activations: kM accumulators at a time
 
 template <class V, int kM>
-void dot_tile(Rows w, bool minimum, Rows x, int64_t first, Results out) {
+void dot_tile(Rows w, bool minimum, Activations x, int64_t first, Results out) {
   typename V::Floats sum[kM];
 #pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) sum[m] = V::zero();
   const int64_t steps = chunk_count(x.k) * Place<V>::kParts;
   for (int64_t c = 0; c < steps; ++c) {
     const Place<V> at(c);
-    const auto weights = V::prepare(V::load_bytes(w.q(0, at.chunk) + at.q));
+    const auto weights = V::template split<false>(V::load_bytes(w.q(0, at.chunk) + at.q));
     const auto scale = V::load(w.scale(0, at.chunk) + at.scale);
-    const uint8_t* q = x.q(first, at.chunk) + at.q;
-    const float* x_scale = x.scale(first, at.chunk) + at.scale;
 #pragma GCC unroll 16
     for (int m = 0; m < kM; ++m) {
-      const auto product = V::dot(weights, q + m * 2 * kChunk);
-      sum[m] = V::fma(product, V::multiply(scale, V::load(x_scale + m * kChunk / 2)), sum[m]);
+      const auto product = V::dot(weights, x.q(first + m, at.chunk) + at.half);
+      const auto by = V::multiply(scale, V::load(x.scale(first + m, at.chunk) + at.scale));
+      sum[m] = V::fma(product, by, sum[m]);
     }
   }
   for (int64_t b = 0; minimum && b < block_count(x.k); ++b) {
@@ -269,7 +265,7 @@ template <class V>
 struct UnpackedTile {
   Rows w;
   bool minimum;
-  Rows x;
+  Activations x;
   Results out;
   template <int kM>
   [[gnu::always_inline]] void run(int64_t first) const {
@@ -278,7 +274,7 @@ struct UnpackedTile {
 };
 
 template <class V>
-void dot_unpacked(Rows w, bool minimum, Rows x, Results out) {
+void dot_unpacked(Rows w, bool minimum, Activations x, Results out) {
   in_tiles<V::kTile>(x.count, UnpackedTile<V>{w, minimum, x, out});
 }
 

@@ -106,11 +106,11 @@ void round_to_bf16(const float* in, int64_t count, void* out) {
 }
 
 // Rows of x that are not there, up to rows.count, are zeros.
-void quantise(const KernelTable& table, const float* x, int64_t m, const Rows& rows) {
+void quantise(const KernelTable& table, const float* x, int64_t m, const Activations& rows) {
   for (int64_t i = 0; i < m; ++i) table.quantise(x + i * rows.k, rows, i);
   for (int64_t i = m; i < rows.count; ++i) {
     for (int64_t c = 0; c < chunk_count(rows.k); ++c) {
-      std::fill_n(rows.q(i, c), kChunk, uint8_t{0});
+      std::fill_n(rows.q(i, c), kChunk, int16_t{0});
       std::fill_n(rows.scale(i, c), kChunk / 4, 0.0F);
     }
     for (int64_t b = 0; b < block_count(rows.k); ++b) std::fill_n(rows.per_16(i, b), 16, 0.0F);
@@ -167,7 +167,7 @@ struct Task {
   Results out;  // of its first row
 };
 
-void multiply(const KernelTable& table, const Task& task, int64_t m, Rows x, Rows unpacked) {
+void multiply(const KernelTable& table, const Task& task, int64_t m, Activations x, Rows unpacked) {
   const FormatKernels& kernels = table.formats[static_cast<size_t>(task.format)];
   if (m == 1 && kernels.dot != nullptr) {
     return kernels.dot({task.blocks, task.rows, task.row_bytes}, x, task.out.data);
@@ -199,9 +199,9 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
   const bool panels = m > 1 && table.panel_rows > 0;
   const int64_t together = panels ? table.panel_rows : 1;
   const int64_t m_padded = panels ? (m + kPanelRowsOfX - 1) / kPanelRowsOfX * kPanelRowsOfX : m;
-  const int64_t x_bytes = Rows::bytes(m_padded, k), thread_bytes = Rows::bytes(together, k);
+  const int64_t x_bytes = Activations::bytes(m_padded, k), thread_bytes = Rows::bytes(together, k);
   const Scratch scratch(x_bytes + thread_bytes * engine.pool.threads());
-  const Rows rows{scratch.data(), m_padded, k};
+  const Activations rows{scratch.data(), m_padded, k};
   quantise(table, x, m, rows);
   const auto row_bytes = [&](const QuantisedWeight& w) {
     return k / w.format->elements * w.format->bytes;

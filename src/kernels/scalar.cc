@@ -19,14 +19,19 @@ void unpack(const uint8_t* blocks, Rows out, int64_t row) {
 int8_t& q(Rows rows, int64_t row, int64_t i) {
   return reinterpret_cast<int8_t*>(rows.q(row, i / kChunk))[i % kChunk];
 }
-float& scale(Rows rows, int64_t row, int64_t i) {
+int16_t& q(Activations rows, int64_t row, int64_t i) {
+  return rows.q(row, i / kChunk)[i % 2 * Activations::kOdd + i % kChunk / 2];
+}
+template <class AnyRows>
+float& scale(AnyRows rows, int64_t row, int64_t i) {
   return rows.scale(row, i / kChunk)[i % kChunk / 4];
 }
-float& per_16(Rows rows, int64_t row, int64_t i) {
+template <class AnyRows>
+float& per_16(AnyRows rows, int64_t row, int64_t i) {
   return rows.per_16(row, i / kBlock)[i % kBlock / 16];
 }
 
-// NaN if any value is not finite: 8-bit integers could not show it. 0 if all are so small that the
+// NaN if any value is not finite: integers could not show it. 0 if all are so small that the
 // scale would have no inverse.
 float scale_of(const float* x, int64_t count) {
   float largest = 0;
@@ -34,13 +39,14 @@ float scale_of(const float* x, int64_t count) {
     if (!std::isfinite(x[i])) return std::numeric_limits<float>::quiet_NaN();
     largest = std::max(largest, std::abs(x[i]));
   }
-  const float scale = largest / 127.0F;
+  const float scale = largest / 32767.0F;
   return scale < std::numeric_limits<float>::min() ? 0.0F : scale;
 }
 
-void quantise(const float* x, Rows out, int64_t row) {
+void quantise(const float* x, Activations out, int64_t row) {
   std::fill_n(out.scale(row, chunk_count(out.k) - 1), 16, 0.0F);
   std::fill_n(out.per_16(row, block_count(out.k) - 1), 16, 0.0F);
+  std::fill_n(out.q(row, chunk_count(out.k) - 1), kChunk, int16_t{0});
   for (int64_t at = 0; at < out.k; at += 32) {
     const float step = scale_of(x + at, 32);
     const float inverse = step > 0 ? 1.0F / step : 0.0F;
@@ -49,7 +55,7 @@ void quantise(const float* x, Rows out, int64_t row) {
       int sum = 0;
       for (int64_t i = group; i < group + 16; ++i) {
         const float rounded = inverse > 0 ? std::nearbyint(x[i] * inverse) : 0.0F;
-        q(out, row, i) = static_cast<int8_t>(rounded);
+        q(out, row, i) = static_cast<int16_t>(rounded);
         sum += q(out, row, i);
       }
       per_16(out, row, group) = step * static_cast<float>(sum);
@@ -57,7 +63,7 @@ void quantise(const float* x, Rows out, int64_t row) {
   }
 }
 
-float dot(Rows w, bool minimum, Rows x, int64_t m) {
+float dot(Rows w, bool minimum, Activations x, int64_t m) {
   float sum = 0;
   for (int64_t group = 0; group < x.k; group += 16) {
     int product = 0;
@@ -68,7 +74,7 @@ float dot(Rows w, bool minimum, Rows x, int64_t m) {
   return sum;
 }
 
-void dot_unpacked(Rows w, bool minimum, Rows x, Results out) {
+void dot_unpacked(Rows w, bool minimum, Activations x, Results out) {
   for (int64_t m = 0; m < x.count; ++m) out.data[m * out.stride] = dot(w, minimum, x, m);
 }
 

@@ -23,6 +23,9 @@ struct Ymm {
   struct Scales {
     __m256 low, high;
   };
+  struct Pair {
+    __m256i even, odd;  // of each four bytes the first and third, the second and fourth
+  };
 
   // --- floats
   static Floats zero() { return _mm256_setzero_ps(); }
@@ -66,6 +69,15 @@ struct Ymm {
   static void store(uint8_t* p, Bytes v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
   static Bytes all(int v) { return _mm256_set1_epi8(static_cast<char>(v)); }
   static Bytes subtract(Bytes a, int v) { return _mm256_sub_epi8(a, all(v)); }
+
+  template <bool kUnsigned>
+  static Pair split(Bytes q) {
+    if constexpr (kUnsigned) {
+      return {_mm256_and_si256(q, _mm256_set1_epi16(255)), _mm256_srli_epi16(q, 8)};
+    } else {
+      return {_mm256_srai_epi16(_mm256_slli_epi16(q, 8), 8), _mm256_srai_epi16(q, 8)};
+    }
+  }
 
   static Bytes load_two(const uint8_t* a, const uint8_t*) { return load_bytes(a); }
   // A block whose last 16 bytes are low nibbles of 16 values and high ones of the next 16.
@@ -162,41 +174,52 @@ inline Step step_of(const float* x) {
   m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
   m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
   if (_mm_cvtsi128_si32(m) >= 0x7f800000) return {__builtin_nanf(""), 0};  // infinity or NaN
-  const float scale = _mm_cvtss_f32(_mm_castsi128_ps(m)) / 127.0F;
+  const float scale = _mm_cvtss_f32(_mm_castsi128_ps(m)) / 32767.0F;
   if (scale < 1.17549435e-38F) return {0, 0};
   return {scale, 1.0F / scale};
 }
 
-inline __m256i rounded_32(const float* x, float inverse) {
+inline __m256i rounded_16(const float* x, float inverse) {
   const __m256 by = _mm256_set1_ps(inverse);
-  __m256i v[4];
-  for (int i = 0; i < 4; ++i) {
-    v[i] = _mm256_cvtps_epi32(_mm256_mul_ps(Ymm::load(x + 8 * i), by));
-  }
-  const __m256i packed =
-      _mm256_packs_epi16(_mm256_packs_epi32(v[0], v[1]), _mm256_packs_epi32(v[2], v[3]));
-  return _mm256_permutevar8x32_epi32(packed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(Ymm::load(x), by));
+  const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(Ymm::load(x + 8), by));
+  return _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
 }
 
-// kOffset is added to each integer that is stored: 128 makes them unsigned.
-template <int kOffset>
-void quantise_row(const float* x, Rows out, int64_t row) {
+inline int sum_of_16(__m256i q) {
+  const __m256i pairs = _mm256_madd_epi16(q, _mm256_set1_epi16(1));
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+
+inline void quantise_row(const float* x, Activations out, int64_t row) {
   float* last_scale = out.scale(row, chunk_count(out.k) - 1);
   float* last_16 = out.per_16(row, block_count(out.k) - 1);
   for (int i = 0; i < 16; ++i) last_scale[i] = last_16[i] = 0;
-  const __m256i offset = Ymm::all(kOffset), zero = _mm256_setzero_si256();
+  if (out.k % kChunk != 0) {
+    int16_t* last = out.q(row, chunk_count(out.k) - 1);
+    for (int64_t i = 0; i < kChunk; ++i) last[i] = 0;
+  }
   for (int64_t at = 0; at < out.k; at += 32) {
     const Step step = step_of(x + at);
-    const __m256i q = step.inverse == 0 ? zero : rounded_32(x + at, step.inverse);
-    Ymm::store(out.q(row, at / kChunk) + at % kChunk, _mm256_add_epi8(q, offset));
-    Ymm::store(out.scale(row, at / kChunk) + at % kChunk / 4, _mm256_set1_ps(step.scale));
-    const __m256i eights = _mm256_sad_epu8(_mm256_add_epi8(q, Ymm::all(128)), zero);
-    float* sums = out.per_16(row, at / kBlock) + at % kBlock / 16;
-    const auto sum_of = [&](int64_t a, int64_t b) {
-      return step.scale * static_cast<float>(static_cast<int>(a + b) - 16 * 128);
+    __m256i a = _mm256_setzero_si256(), b = a;
+    if (step.inverse != 0) {
+      a = rounded_16(x + at, step.inverse);
+      b = rounded_16(x + at + 16, step.inverse);
+    }
+    const auto even = [](__m256i q) { return _mm256_srai_epi32(_mm256_slli_epi32(q, 16), 16); };
+    const auto odd = [](__m256i q) { return _mm256_srai_epi32(q, 16); };
+    const auto join = [](__m256i low, __m256i high) {
+      return _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
     };
-    sums[0] = sum_of(_mm256_extract_epi64(eights, 0), _mm256_extract_epi64(eights, 1));
-    sums[1] = sum_of(_mm256_extract_epi64(eights, 2), _mm256_extract_epi64(eights, 3));
+    int16_t* q = out.q(row, at / kChunk) + at % kChunk / 2;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), join(even(a), even(b)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + Activations::kOdd), join(odd(a), odd(b)));
+    Ymm::store(out.scale(row, at / kChunk) + at % kChunk / 4, _mm256_set1_ps(step.scale));
+    float* sums = out.per_16(row, at / kBlock) + at % kBlock / 16;
+    sums[0] = step.scale * static_cast<float>(sum_of_16(a));
+    sums[1] = step.scale * static_cast<float>(sum_of_16(b));
   }
 }
 
