@@ -103,6 +103,20 @@ TEST_F(DecodeProgram, Faults) {
   EXPECT_NE(fault({"prompt=\xff\xfe"}, 3).find("UTF-8"), std::string::npos);
 }
 
+// The real 270M with another window: its shapes say nothing of it.
+TEST_F(DecodeProgram, WeightsOfOtherNumbers) {
+  const std::string weights = MT_DEPS "/weights/gemma-3-270m-Q4_K_M.gguf";
+  const ProgramEnd end = testing::run_program(
+      folder_.path(),
+      {"decode", "model_name=gemma3-270m", "override_model_config=true", "sliding_window_size=256",
+       "jax_cache_dir=", "max_target_length=80", "load_parameters_path=" + weights});
+  EXPECT_EQ(end.code, 2) << end.out << end.err;
+  EXPECT_NE(end.err.find(weights + ": gemma3.attention.sliding_window is 512, but the run has "
+                                   "sliding_window_size=256"),
+            std::string::npos)
+      << end.err;
+}
+
 TEST_F(DecodeProgram, TheAssertionDecidesTheExitCode) {
   const std::string line = output();
   const std::string text = line.substr(line.find("-> `") + 4, 3);

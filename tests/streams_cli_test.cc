@@ -7,7 +7,7 @@
 namespace mt {
 namespace {
 
-using namespace std::string_literals;
+using std::string_literals::operator""s;
 using checkpoint::testing::TempFolder;
 using testing::ProgramEnd;
 using testing::run_redirected;

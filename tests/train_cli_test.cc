@@ -312,6 +312,31 @@ TEST_F(TrainProgram, FaultsOfFiles) {
             std::string::npos);
 }
 
+// Weights that fit by their shapes, of another model by its numbers.
+TEST_F(TrainProgram, WeightsOfOtherNumbers) {
+  const Words hf{std::string("load_parameters_path=") + MT_SOURCE_DIR "/tests/golden/hf",
+                 "base_num_decoder_layers=8",
+                 "base_emb_dim=64",
+                 "base_num_query_heads=4",
+                 "base_num_kv_heads=2",
+                 "head_dim=16",
+                 "base_mlp_dim=128",
+                 "vocab_size=256",
+                 "rope_linear_scaling_factor=1.0",
+                 "steps=1"};
+  const auto with = [&](const std::string& word) {
+    Words all = hf;
+    all.push_back(word);
+    return all;
+  };
+  EXPECT_NE(fault(with("sliding_window_size=9"), 2)
+                .find("tests/golden/hf/config.json: sliding_window is 8, but the run has "
+                      "sliding_window_size=9"),
+            std::string::npos);
+  const ProgramEnd same = run(with("sliding_window_size=8"));
+  EXPECT_EQ(same.code, 0) << same.err;
+}
+
 // Far more than any machine has, said before anything of it is allocated.
 TEST_F(TrainProgram, AModelThatCannotFit) {
   const auto start = std::chrono::steady_clock::now();

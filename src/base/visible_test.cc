@@ -8,7 +8,7 @@
 namespace mt {
 namespace {
 
-using namespace std::string_literals;
+using std::string_literals::operator""s;
 
 TEST(Visible, OnlyControlCharactersChange) {
   EXPECT_EQ(visible("a\tb\nc d ~ é 猫 \u00a0"), "a\tb\nc d ~ é 猫 \u00a0");

@@ -137,4 +137,21 @@ Gemma3Config config_from_gguf(const GgufFile& file) {
   return config;
 }
 
+std::vector<SourceNumber> numbers_from_gguf(const GgufFile& file) {
+  static constexpr std::pair<std::string_view, std::string_view> kNumbers[] = {
+      {"attention.sliding_window", "sliding_window_size"},
+      {"attention.layer_norm_rms_epsilon", "normalization_layer_epsilon"},
+      {"rope.freq_base", "rope_max_timescale"},
+      {"rope.freq_base_swa", "local_rope_max_timescale"},
+      {"rope.scaling.factor", "rope_linear_scaling_factor"}};
+  const Keys keys(file);
+  const Gemma3Config config = config_from_gguf(file);
+  std::vector<SourceNumber> out;
+  for (const auto& [key, ours] : kNumbers) {
+    if (!keys.find(key)) continue;
+    out.push_back({fmt::format("{}: gemma3.{}", file.path(), key), ours, number_of(config, ours)});
+  }
+  return out;
+}
+
 }  // namespace mt::models::gemma3

@@ -175,4 +175,24 @@ Gemma3Config config_from_hf(const Json& root) {
   return config;
 }
 
+std::vector<SourceNumber> numbers_from_hf(const Json& root, const std::string& folder) {
+  const Json* nested = present(root, "text_config");
+  const bool parameters = present(nested ? *nested : root, "rope_parameters") != nullptr;
+  const std::pair<std::string_view, std::string_view> numbers[] = {
+      {"sliding_window", "sliding_window_size"},
+      {"rms_norm_eps", "normalization_layer_epsilon"},
+      {"query_pre_attn_scalar", "query_pre_attn_scalar"},
+      {parameters ? "rope_parameters: rope_theta" : "rope_theta", "rope_max_timescale"},
+      {parameters ? "rope_parameters: rope_theta of sliding_attention" : "rope_local_base_freq",
+       "local_rope_max_timescale"},
+      {parameters ? "rope_parameters: factor" : "rope_scaling: factor",
+       "rope_linear_scaling_factor"}};
+  const Gemma3Config config = config_from_hf(root);
+  std::vector<SourceNumber> out;
+  for (const auto& [key, ours] : numbers) {
+    out.push_back({fmt::format("{}/config.json: {}", folder, key), ours, number_of(config, ours)});
+  }
+  return out;
+}
+
 }  // namespace mt::models::gemma3

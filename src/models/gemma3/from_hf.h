@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "models/gemma3/config.h"
+#include "models/gemma3/source_numbers.h"
 
 namespace mt::models::gemma3 {
 
@@ -12,5 +13,8 @@ namespace mt::models::gemma3 {
 // mean the tanh form. 262208 rows (64 image placeholders) count as 262144.
 // Throws kConfig naming the key for anything that this Gemma 3 can't be.
 Gemma3Config config_from_hf(const Json& json);
+
+// All of them: what the file does not state has Gemma3TextConfig's default. `folder` is the file's.
+std::vector<SourceNumber> numbers_from_hf(const Json& json, const std::string& folder);
 
 }  // namespace mt::models::gemma3

@@ -108,6 +108,7 @@ std::unique_ptr<WeightSource> open_weights(const Gemma3Model& model, const confi
   if (path.empty()) return nullptr;
   auto source = WeightSource::open(path, model.options().dtype);
   source->check(weight_shapes(model.config()));  // before anything is compiled
+  check_source_numbers(source->numbers(), model.config());
   return source;
 }
 

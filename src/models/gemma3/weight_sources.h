@@ -15,6 +15,7 @@ using ReaderPtr = std::unique_ptr<checkpoint::TensorReader>;
 struct ForeignFormat {
   bool gguf = false;  // norm scales are stored whole; else Hugging Face's, stored minus one
   std::optional<Gemma3Config> config;
+  std::vector<SourceNumber> numbers;
   DType activation = DType::kF32;
 };
 std::unique_ptr<WeightSource> make_foreign_source(ReaderPtr reader, ForeignFormat format);

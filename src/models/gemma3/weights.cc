@@ -13,8 +13,9 @@
 namespace mt::models::gemma3 {
 namespace {
 
-// config.json in the folder, or beside the file.
-std::optional<Gemma3Config> config_beside(const std::string& path) {
+// What config.json says, in the folder or beside the file.
+ForeignFormat format_beside(const std::string& path, DType activation) {
+  ForeignFormat format{false, {}, {}, activation};
   struct stat info {};
   std::string folder = path;
   if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
@@ -22,9 +23,12 @@ std::optional<Gemma3Config> config_beside(const std::string& path) {
     folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   }
   const std::string file = folder + "/config.json";
-  if (!exists(file)) return std::nullopt;
+  if (!exists(file)) return format;
   try {
-    return config_from_hf(Json::parse(read_file(file)));
+    const Json json = Json::parse(read_file(file));
+    format.config = config_from_hf(json);
+    format.numbers = numbers_from_hf(json, folder);
+    return format;
   } catch (const Error& error) {
     throw Error(error.kind(), fmt::format("{}: {}", folder, error.what()));
   }
@@ -52,11 +56,11 @@ Tensor WeightSource::read_stored(std::string_view name, const StoredMatrix& matr
 std::unique_ptr<WeightSource> WeightSource::open(const std::string& path, DType activation) {
   ReaderPtr reader = checkpoint::open(path);
   if (const auto* gguf = dynamic_cast<const checkpoint::GgufFile*>(reader.get())) {
-    const Gemma3Config config = config_from_gguf(*gguf);
-    return make_foreign_source(std::move(reader), {true, config, activation});
+    ForeignFormat format{true, config_from_gguf(*gguf), numbers_from_gguf(*gguf), activation};
+    return make_foreign_source(std::move(reader), std::move(format));
   }
   if (has_maxtext_names(*reader)) return make_maxtext_source(std::move(reader));
-  return make_foreign_source(std::move(reader), {false, config_beside(path), activation});
+  return make_foreign_source(std::move(reader), format_beside(path, activation));
 }
 
 }  // namespace mt::models::gemma3

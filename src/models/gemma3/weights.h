@@ -12,6 +12,7 @@
 #include "base/shape.h"
 #include "base/tensor.h"
 #include "models/gemma3/config.h"
+#include "models/gemma3/source_numbers.h"
 
 namespace mt::models::gemma3 {
 
@@ -42,6 +43,8 @@ class WeightSource {
 
   // From HF's config.json or GGUF's metadata; none for MaxText-named files.
   virtual const std::optional<Gemma3Config>& config() const = 0;
+  // What config() says beyond shapes (check_source_numbers).
+  virtual std::vector<SourceNumber> numbers() const { return {}; }
   // "Hugging Face", "GGUF" or "MaxText".
   virtual std::string_view kind() const = 0;
 

@@ -38,6 +38,7 @@ class ForeignSource final : public WeightSource {
   }
 
   const std::optional<Gemma3Config>& config() const override { return format_.config; }
+  std::vector<SourceNumber> numbers() const override { return format_.numbers; }
   std::string_view kind() const override { return format_.gguf ? "GGUF" : "Hugging Face"; }
   Tensor read(std::string_view name, const Shape& shape, DType want) const override;
   std::optional<StoredMatrix> stored(std::string_view name, const Shape& shape) const override;

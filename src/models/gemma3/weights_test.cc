@@ -364,6 +364,64 @@ TEST_F(Weights, BrokenConfigBesideIsNamed) {
             std::string::npos);
 }
 
+// The run's numbers against the file's: one line that names file, key and both values.
+TEST(SourceNumbers, AContradictionIsNamed) {
+  const TempFolder folder;
+  GgufBuilder b;
+  b.text("general.architecture", "gemma3").u32("gemma3.block_count", 8);
+  b.u32("gemma3.embedding_length", 8).u32("gemma3.feed_forward_length", 20);
+  b.u32("gemma3.attention.head_count", 4).u32("gemma3.attention.head_count_kv", 2);
+  b.u32("gemma3.attention.key_length", 6).u32("gemma3.attention.sliding_window", 4);
+  b.f32("gemma3.attention.layer_norm_rms_epsilon", 1e-6F).f32("gemma3.rope.freq_base", 1e6F);
+  b.floats("token_embd.weight", {8, 10}, std::vector<float>(80));
+  write_file(folder / "x.gguf", b.build());
+  const auto source = WeightSource::open(folder / "x.gguf");
+  const auto with = [&](auto change) {
+    Gemma3Config run = tiny();
+    change(run);
+    return message_of([&] { check_source_numbers(source->numbers(), run); });
+  };
+  EXPECT_EQ(with([](Gemma3Config&) {}), "");
+  EXPECT_EQ(with([](Gemma3Config& c) { c.sliding_window_size = 5; }),
+            folder / "x.gguf" +
+                ": gemma3.attention.sliding_window is 4, but the run has sliding_window_size=5: "
+                "they don't belong together");
+  EXPECT_NE(with([](Gemma3Config& c) { c.normalization_layer_epsilon = 1e-5; })
+                .find("layer_norm_rms_epsilon is 1e-06, but the run has "
+                      "normalization_layer_epsilon=1e-05"),
+            std::string::npos);
+  EXPECT_NE(with([](Gemma3Config& c) { c.rope_max_timescale = 1e4; }).find("gemma3.rope.freq_base"),
+            std::string::npos);
+  // Not in the file, so not against it.
+  EXPECT_EQ(with([](Gemma3Config& c) { c.local_rope_max_timescale = 5; }), "");
+  EXPECT_EQ(with([](Gemma3Config& c) { c.query_pre_attn_scalar = 5; }), "");
+}
+
+TEST(SourceNumbers, HuggingFaceStatesAllOfThem) {
+  const auto source = WeightSource::open(MT_SOURCE_DIR "/tests/golden/hf");
+  const Gemma3Config same = *source->config();
+  const auto with = [&](auto change) {
+    Gemma3Config run = same;
+    change(run);
+    return message_of([&] { check_source_numbers(source->numbers(), run); });
+  };
+  EXPECT_EQ(with([](Gemma3Config&) {}), "");
+  for (const auto& [change, words] :
+       std::vector<std::pair<std::function<void(Gemma3Config&)>, std::string>>{
+           {[](Gemma3Config& c) { c.sliding_window_size = 9; },
+            "sliding_window is 8, but the run has sliding_window_size=9"},
+           {[](Gemma3Config& c) { c.rope_max_timescale = 1e5; },
+            "rope_theta is 1000000, but the run has rope_max_timescale=100000"},
+           {[](Gemma3Config& c) { c.local_rope_max_timescale = 1e5; },
+            "rope_theta of sliding_attention is 10000, but"},
+           {[](Gemma3Config& c) { c.rope_linear_scaling_factor = 8; }, "factor is 1, but"},
+           {[](Gemma3Config& c) { c.query_pre_attn_scalar = 17; }, "scalar is 16, but"},
+           {[](Gemma3Config& c) { c.normalization_layer_epsilon = 2e-6; }, "rms_norm_eps is"}}) {
+    EXPECT_NE(with(change).find("tests/golden/hf/config.json: "), std::string::npos);
+    EXPECT_NE(with(change).find(words), std::string::npos) << with(change);
+  }
+}
+
 // Gemma 3 270M: every tensor is there; a few values against the gguf Python package 0.19.0.
 TEST(RealWeights, Gguf) {
   const auto source = WeightSource::open(MT_DEPS "/weights/gemma-3-270m-Q4_K_M.gguf");
