@@ -47,7 +47,8 @@ struct Describer {
   std::string operator()(const Label& a) const { return a.text; }
   std::string operator()(const Spec& a) const { return to_string(a.spec); }
   std::string operator()(const CustomCallInfo& a) const {
-    return fmt::format("@{} {} {}", a.target, a.integers, a.floats);
+    return fmt::format("@{} {} {}{}", a.target, a.integers, a.floats,
+                       a.in_place.empty() ? "" : fmt::format(" in place {}", a.in_place));
   }
   std::string operator()(const ScanInfo& a) const {
     return fmt::format("length={} carries={} x_axes={} y_axes={}{}", a.length, a.carries, a.x_axes,

@@ -47,6 +47,8 @@ struct CustomCallInfo {
   std::map<std::string, int64_t> integers;  // backend_config of a typed FFI call
   std::map<std::string, double> floats;
   bool has_side_effect = false;
+  // result -> operand whose memory it takes over: what the call doesn't write stays as it was.
+  std::map<int64_t, int64_t> in_place;
 };
 struct ScanInfo {
   int64_t length = 0;

@@ -411,10 +411,19 @@ class Writer {
     for (const auto& [key, value] : call.floats) {
       config.push_back(fmt::format("{} = {:.17e} : f64", key, value));
     }
+    std::vector<std::string> aliases;
+    for (const auto& [result, operand] : call.in_place) {
+      aliases.push_back(fmt::format(
+          "#stablehlo.output_operand_alias<output_tuple_indices = [{}], operand_index = {}, "
+          "operand_tuple_indices = []>",
+          result, operand));
+    }
     return fmt::format(
         "call_target_name = \"{}\", api_version = 4 : i32, backend_config = {{{}}}, "
-        "has_side_effect = {}",
-        call.target, fmt::join(config, ", "), call.has_side_effect);
+        "has_side_effect = {}{}",
+        call.target, fmt::join(config, ", "), call.has_side_effect,
+        aliases.empty() ? ""
+                        : fmt::format(", output_operand_aliases = [{}]", fmt::join(aliases, ", ")));
   }
 
   std::string all_reduce_attributes(const AllReduceInfo& info) {

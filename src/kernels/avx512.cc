@@ -29,11 +29,22 @@ struct Zmm {
   static float sum(Floats v) {
     return Ymm::sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
   }
+  static Floats all_lanes(float v) { return _mm512_set1_ps(v); }
+  static Floats max_keeping_nan(Floats x, Floats least) { return _mm512_max_ps(least, x); }
+  static Floats round(Floats v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  static Floats times_power_of_2(Floats v, Floats n) { return _mm512_scalef_ps(v, n); }
   static float half(const void* p) { return Ymm::half(p); }
 
   template <Float kType>
   static Floats load_as(const void* in, int64_t i) {
     if constexpr (kType == Float::kF32) return load(static_cast<const float*>(in) + i);
+    if constexpr (kType == Float::kS8) {
+      const void* bytes = static_cast<const int8_t*>(in) + i;
+      const __m128i sixteen = _mm_loadu_si128(static_cast<const __m128i*>(bytes));
+      return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(sixteen));
+    }
     const __m256i bits = Ymm::load_bytes(static_cast<const uint16_t*>(in) + i);
     if constexpr (kType == Float::kF16) return _mm512_cvtph_ps(bits);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));

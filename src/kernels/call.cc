@@ -13,6 +13,7 @@ namespace {
 
 std::string dtype_name(int32_t dtype) {
   switch (dtype) {
+    case ffi::kS8: return "s8";
     case ffi::kS32: return "s32";
     case ffi::kS64: return "s64";
     case ffi::kU8: return "u8";

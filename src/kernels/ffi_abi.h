@@ -55,6 +55,7 @@ struct Api {  // its first fields
 
 // Numbers of xla.PrimitiveType.
 enum DataType : int32_t {
+  kS8 = 2,
   kS32 = 4,
   kS64 = 5,
   kU8 = 6,

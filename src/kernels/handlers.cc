@@ -1,10 +1,13 @@
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <set>
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/cache_attention.h"
 #include "kernels/call.h"
 #include "kernels/kernels.h"
 #include "kernels/products.h"
@@ -119,6 +122,85 @@ void matvec_call(const Call& call) {
   matvec({}, static_cast<const float*>(x.data), x.rows(), k, weights);
 }
 
+DType dtype_of(const Operand& operand, int64_t position) {
+  switch (operand.dtype) {
+    case ffi::kF32: return DType::kF32;
+    case ffi::kF16: return DType::kF16;
+    case ffi::kBF16: return DType::kBF16;
+    case ffi::kS8: return DType::kS8;
+    default:
+      throw fail(ErrorKind::kShape, "argument {} is {}, expected f32, f16, bf16 or s8", position,
+                 to_string(operand));
+  }
+}
+
+void check_shape(const Operand& found, int64_t position, int32_t dtype,
+                 const std::vector<int64_t>& dims) {
+  const std::vector<int64_t> found_dims(found.dims.begin(), found.dims.end());
+  require(found.dtype == dtype && found_dims == dims, "argument {} is {}, expected {}", position,
+          to_string(found), to_string(Operand{dtype, nullptr, dims}));
+}
+
+// Result i takes over argument `from`: XLA gives both the same memory, or a copy is made here.
+void* take_over(const Call& call, int64_t i, int64_t from) {
+  const Operand in = call.argument(from), out = call.result(i);
+  require(in.dtype == out.dtype &&
+              std::equal(in.dims.begin(), in.dims.end(), out.dims.begin(), out.dims.end()),
+          "result {} is {}, expected {}", i, to_string(out), to_string(in));
+  if (in.data != out.data) {
+    const int64_t size = in.rows() * in.last() * byte_size(dtype_of(in, from));
+    std::memcpy(out.data, in.data, static_cast<size_t>(size));
+  }
+  return out.data;
+}
+
+void cache_attention_call(const Call& call) {
+  const bool scaled = call.argument_count() == 8;
+  require(
+      (scaled || call.argument_count() == 6) && call.result_count() == call.argument_count() - 3,
+      "{} arguments and {} results: expected 6 and 3, or with scales 8 and 5",
+      call.argument_count(), call.result_count());
+  const Operand q = call.argument(0), keys = call.argument(4), start = call.argument(3);
+  require(q.rank() == 4 && q.dims[1] == 1, "argument 0 is {}, expected one token a row",
+          to_string(q));
+  require(keys.rank() == 4 && keys.dims[0] == q.dims[0] && keys.dims[3] == q.dims[3],
+          "argument 4 is {}, expected [{}, K, C, {}]", to_string(keys), q.dims[0], q.dims[3]);
+  CacheAttention a{.rows = q.dims[0],
+                   .heads = q.dims[2],
+                   .kv_heads = keys.dims[1],
+                   .capacity = keys.dims[2],
+                   .head_dim = q.dims[3]};
+  require(a.kv_heads > 0 && a.capacity > 0 && a.heads % a.kv_heads == 0,
+          "{} query heads for argument 4, {}", a.heads, to_string(keys));
+  a.dtype = dtype_of(q, 0);
+  a.cache_dtype = dtype_of(keys, 4);
+  require((a.cache_dtype == DType::kS8) == scaled, "argument 4 is {}, with {} arguments",
+          to_string(keys), call.argument_count());
+  for (const int64_t i : {1, 2}) {
+    check_shape(call.argument(i), i, q.dtype, {a.rows, 1, a.kv_heads, a.head_dim});
+  }
+  check_shape(start, 3, ffi::kS32, {a.rows});
+  check_shape(call.argument(5), 5, keys.dtype, {a.rows, a.kv_heads, a.capacity, a.head_dim});
+  for (int64_t i = 6; i < call.argument_count(); ++i) {
+    check_shape(call.argument(i), i, ffi::kF32, {a.rows, a.kv_heads, a.capacity, 1});
+  }
+  const Operand context = call.result(0);
+  require(context.dtype == q.dtype && context.rows() * context.last() == q.rows() * q.last(),
+          "result 0 is {}, expected {}", to_string(context), to_string(q));
+  a.q = q.data;
+  a.k = call.argument(1).data;
+  a.v = call.argument(2).data;
+  a.start = {static_cast<const int32_t*>(start.data), static_cast<size_t>(a.rows)};
+  a.keys = take_over(call, 1, 4);
+  a.values = take_over(call, 2, 5);
+  if (scaled) {
+    a.key_scales = static_cast<float*>(take_over(call, 3, 6));
+    a.value_scales = static_cast<float*>(take_over(call, 4, 7));
+  }
+  a.context = context.data;
+  cache_attention({}, a);
+}
+
 template <void (*kBody)(const Call&)>
 ffi::Error* handler(ffi::CallFrame* frame) {
   return run_handler(frame, kBody);
@@ -132,6 +214,7 @@ constexpr Target kTargets[] = {
     {"mt_dequantise", handler<dequantise_call>},
     {"mt_quantised_matmul", handler<quantised_matmul_call>},
     {"mt_matvec", handler<matvec_call>},
+    {"mt_cache_attention", handler<cache_attention_call>},
 };
 
 }  // namespace

@@ -130,12 +130,39 @@ struct Panel {
   bool by_16 = false;  // 16 values have a scale of their own, not 32
 };
 
-enum class Float : uint8_t { kF32, kF16, kBF16 };
+enum class Float : uint8_t { kF32, kF16, kBF16, kS8 };  // kS8: of caches only, with a scale a row
+constexpr size_t kFloats = 3, kCacheTypes = 4;
 
 struct FloatRows {
   const void* data = nullptr;
   int64_t count = 0;
   int64_t k = 0;
+};
+
+// Some entries of one head of a cache: keys and values [count, head_dim], of a Float type.
+struct CacheEntries {
+  const void* keys = nullptr;
+  const void* values = nullptr;
+  const float* key_scale = nullptr;  // [count], of kS8 only
+  const float* value_scale = nullptr;
+  int64_t count = 0;
+  int64_t head_dim = 0;
+};
+constexpr int64_t kMostEntries = 256;
+
+// Softmax attention over some entries, yet to be joined with that over others: for each query head
+// the largest score, the sum of e^(score - max), and the values weighted so, [heads, head_dim].
+struct PartialAttention {
+  float* max = nullptr;
+  float* sum = nullptr;
+  float* context = nullptr;
+};
+
+struct AttentionKernels {
+  int64_t lanes = 1;  // head_dim must be a multiple of this
+  std::array<void (*)(const CacheEntries& e, const float* q, int64_t heads, PartialAttention out),
+             kCacheTypes>
+      attend{};  // by Float
 };
 
 struct KernelTable {
@@ -149,9 +176,10 @@ struct KernelTable {
   void (*dot_panel)(const Panel& panel, Activations x, Extent wanted, Results out) = nullptr;
   // The values of an unpacked weight row.
   void (*to_f32)(Rows w, bool minimum, float* out) = nullptr;
-  std::array<void (*)(const void* in, int64_t k, float* out), 3> widen{};  // by Float
+  std::array<void (*)(const void* in, int64_t k, float* out), kFloats> widen{};  // by Float
   // Rows times x[m, k].
-  std::array<void (*)(FloatRows w, const float* x, int64_t m, Results out), 3> matvec{};
+  std::array<void (*)(FloatRows w, const float* x, int64_t m, Results out), kFloats> matvec{};
+  AttentionKernels attention;
 };
 
 }  // namespace mt::kernels

@@ -13,6 +13,10 @@
 // |                     | more u8[N_i, row_bytes_i]  |                       | f32[..., N_i]     |
 // | mt_matvec           | x f32[..., K], then one or | none                  | a weight:         |
 // |                     | more f32/bf16/f16 [N_i, K] |                       | f32[..., N_i]     |
+// | mt_cache_attention  | q [B, 1, N, H], k and      | none                  | context [B,1,N,H],|
+// |                     | v [B, 1, K, H], start s32  |                       | then the caches   |
+// |                     | [B], caches [B, K, C, H],  |                       | (and scales), in  |
+// |                     | (s8: f32 [B, K, C, 1] too) |                       | their own memory  |
 //
 // mt_dequantise: values as checkpoint's, to the last bit in f32 (but that a NaN of F16 may come out
 // quiet); bf16 rounds to nearest even.
@@ -21,6 +25,7 @@
 // scale of their own; products are summed as integers over 4 to 32 values, then in float32. A row
 // of x with an infinity or NaN gives NaN. Types: the Q ones. Every weight is read once, however
 // many rows x has (meant for 1 to 16). mt_matvec: x times each weight's transpose, in float32.
+// mt_cache_attention: cache_attention.h.
 #pragma once
 
 #include "pjrt/client.h"

@@ -6,6 +6,7 @@
 // (16 numbers), Pair (Bytes as two registers of 16-bit integers) and the functions used below.
 #pragma once
 
+#include "kernels/attend_loops.h"
 #include "kernels/kernel_table.h"
 #include "kernels/unpack.h"
 
@@ -391,6 +392,7 @@ constexpr KernelTable make_table() {
       .to_f32 = to_f32<V>,
       .widen = {widen<V, Float::kF32>, widen<V, Float::kF16>, widen<V, Float::kBF16>},
       .matvec = {matvec<V, Float::kF32>, matvec<V, Float::kF16>, matvec<V, Float::kBF16>},
+      .attention = make_attention<V>(),
   };
 }
 

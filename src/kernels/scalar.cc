@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/dtype.h"
+#include "kernels/attend_loops.h"
 #include "kernels/instruction_set.h"
 #include "kernels/unpack.h"
 
@@ -86,7 +87,7 @@ void to_f32(Rows w, bool minimum, float* out) {
 }
 
 template <Float kType>
-float load(const void* in, int64_t i) {
+float load_float(const void* in, int64_t i) {
   const auto* bytes = static_cast<const char*>(in);
   if constexpr (kType == Float::kF32) {
     float value = 0;
@@ -99,9 +100,36 @@ float load(const void* in, int64_t i) {
   }
 }
 
+// A register of one number.
+struct One {
+  static constexpr int64_t kLanes = 1;
+  using Floats = float;
+  static float zero() { return 0; }
+  static float all_lanes(float v) { return v; }
+  static float load(const float* p) { return *p; }
+  static void store(float* p, float v) { *p = v; }
+  static float add(float a, float b) { return a + b; }
+  static float multiply(float a, float b) { return a * b; }
+  static float fma(float a, float b, float c) { return a * b + c; }
+  static float sum(float v) { return v; }
+  static float round(float v) { return std::nearbyint(v); }
+  static float max_keeping_nan(float x, float least) { return x < least ? least : x; }
+  static float times_power_of_2(float v, float n) {
+    return std::isnan(n) ? n : std::ldexp(v, static_cast<int>(n));
+  }
+  template <Float kType>
+  static float load_as(const void* in, int64_t i) {
+    if constexpr (kType == Float::kS8) {
+      return static_cast<const int8_t*>(in)[i];
+    } else {
+      return load_float<kType>(in, i);
+    }
+  }
+};
+
 template <Float kType>
 void widen(const void* in, int64_t k, float* out) {
-  for (int64_t i = 0; i < k; ++i) out[i] = load<kType>(in, i);
+  for (int64_t i = 0; i < k; ++i) out[i] = load_float<kType>(in, i);
 }
 
 template <Float kType>
@@ -109,7 +137,8 @@ void matvec(FloatRows w, const float* x, int64_t m, Results out) {
   for (int64_t row = 0; row < w.count; ++row) {
     for (int64_t j = 0; j < m; ++j) {
       float sum = 0;
-      for (int64_t i = 0; i < w.k; ++i) sum += load<kType>(w.data, row * w.k + i) * x[j * w.k + i];
+      for (int64_t i = 0; i < w.k; ++i)
+        sum += load_float<kType>(w.data, row * w.k + i) * x[j * w.k + i];
       out.data[j * out.stride + row] = sum;
     }
   }
@@ -134,6 +163,7 @@ const KernelTable& scalar_kernels() {
       .to_f32 = to_f32,
       .widen = {widen<Float::kF32>, widen<Float::kF16>, widen<Float::kBF16>},
       .matvec = {matvec<Float::kF32>, matvec<Float::kF16>, matvec<Float::kBF16>},
+      .attention = make_attention<One>(),
   };
   return kTable;
 }

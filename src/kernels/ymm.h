@@ -39,6 +39,16 @@ struct Ymm {
     s = _mm_add_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
   }
+  static Floats all_lanes(float v) { return _mm256_set1_ps(v); }
+  static Floats max_keeping_nan(Floats x, Floats least) { return _mm256_max_ps(least, x); }
+  static Floats round(Floats v) {
+    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
+  // n is an integer of at least -126.
+  static Floats times_power_of_2(Floats v, Floats n) {
+    const __m256i exponent = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_mul_ps(v, _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23)));
+  }
   static uint16_t bits_16(const void* p) {
     uint16_t bits;
     __builtin_memcpy(&bits, p, 2);
@@ -49,6 +59,11 @@ struct Ymm {
   template <Float kType>
   static Floats load_as(const void* in, int64_t i) {
     if constexpr (kType == Float::kF32) return load(static_cast<const float*>(in) + i);
+    if constexpr (kType == Float::kS8) {
+      const void* bytes = static_cast<const int8_t*>(in) + i;
+      const __m128i eight = _mm_loadl_epi64(static_cast<const __m128i*>(bytes));
+      return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight));
+    }
     const __m128i bits =
         _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const uint16_t*>(in) + i));
     if constexpr (kType == Float::kF16) return _mm256_cvtph_ps(bits);

@@ -10,8 +10,8 @@ namespace axes = sharding::axes;
 using ir::Direction;
 using ir::Value;
 
-nnx::Variable cache_variable(const CacheConfig& c, int64_t capacity, int64_t heads, int64_t dim) {
-  return nnx::Variable(nnx::VariableKind::kCache, {c.dtype, {c.rows, heads, capacity, dim}},
+nnx::Variable cache_variable(DType dtype, const Shape& shape) {
+  return nnx::Variable(nnx::VariableKind::kCache, {dtype, shape},
                        {std::string(axes::cache_batch), std::string(axes::cache_heads),
                         std::string(axes::cache_sequence), std::string(axes::cache_kv)});
 }
@@ -92,12 +92,24 @@ Value put_tokens(Value ring, Value x, const CacheView& view) {
 
 KVCache::KVCache(const CacheConfig& config, int64_t capacity, int64_t num_kv_heads,
                  int64_t head_dim)
-    : cached_key(cache_variable(config, capacity, num_kv_heads, head_dim)),
-      cached_value(cache_variable(config, capacity, num_kv_heads, head_dim)) {}
+    : cached_key(cache_variable(config.dtype, {config.rows, num_kv_heads, capacity, head_dim})),
+      cached_value(cache_variable(config.dtype, {config.rows, num_kv_heads, capacity, head_dim})),
+      cpu_kernels(config.cpu_kernels) {
+  if (!is_scaled()) return;
+  const auto scale = [&] {
+    return std::make_unique<nnx::Variable>(
+        cache_variable(DType::kF32, {config.rows, num_kv_heads, capacity, 1}));
+  };
+  cached_key_scale = scale();
+  cached_value_scale = scale();
+}
 
 void KVCache::visit(nnx::Visitor& v) {
   v("cached_key", cached_key);
   v("cached_value", cached_value);
+  if (!is_scaled()) return;
+  v("cached_key_scale", *cached_key_scale);
+  v("cached_value_scale", *cached_value_scale);
 }
 
 CacheView view_cache(const CachePass& pass, int64_t capacity, int64_t window) {
@@ -105,6 +117,7 @@ CacheView view_cache(const CachePass& pass, int64_t capacity, int64_t window) {
   const int64_t b = pass.start_b.dim(0), t = pass.tokens;
   CacheView view;
   view.tokens = t;
+  view.start_b = pass.start_b;
   const Value query =
       ir::expand_dims(pass.start_b, 1) + ir::iota(g, DType::kS32, {b, t}, 1);  // [B, T]
   if (t == 1) {
@@ -126,25 +139,92 @@ CacheView view_cache(const CachePass& pass, int64_t capacity, int64_t window) {
   return view;
 }
 
+namespace {
+
+// Keys or values of a cache: its variable, and that of the scales where it has some.
+struct Ring {
+  nnx::Variable& entries;
+  nnx::Variable* scales;
+};
+
+// What a cache holds of x [..., H].
+struct Stored {
+  Value entries, scales;  // the latter [..., 1], or nothing
+};
+
+Stored store(Value x, const Ring& ring) {
+  if (ring.scales == nullptr) return {ir::cast(x, ring.entries.type.dtype), {}};
+  const Value wide = ir::cast(x, DType::kF32);
+  const Value scale = ir::reduce_max(ir::abs(wide), {-1}, true) / 127.0;
+  const Value none = ir::compare(scale, Direction::kEq, ir::zeros_like(scale));
+  const Value divisor = ir::select(none, ir::full(*x.graph, DType::kF32, {}, 1), scale);
+  return {ir::cast(ir::floor(wide / divisor + 0.5), DType::kS8), scale};
+}
+
+Value load(const Stored& stored, DType dtype) {
+  if (stored.scales.graph == nullptr) return ir::cast(stored.entries, dtype);
+  return ir::cast(ir::cast(stored.entries, DType::kF32) * stored.scales, dtype);
+}
+
+Stored contents(const Ring& ring) {
+  return {ring.entries.value, ring.scales == nullptr ? Value{} : ring.scales->value};
+}
+
+// Calls `put` for the entries, and for the scales where there are some.
+template <typename Put>
+void update(const Ring& ring, const Stored& x, const Put& put) {
+  ring.entries.value = put(ring.entries.value, x.entries);
+  if (ring.scales != nullptr) ring.scales->value = put(ring.scales->value, x.scales);
+}
+
+// The CPU's kernel does all of a step in the caches' own memory.
+Value attend_in_place(KVCache& cache, const CacheView& view, Value q, Value k, Value v) {
+  std::vector<nnx::Variable*> variables{&cache.cached_key, &cache.cached_value};
+  if (cache.is_scaled()) {
+    variables.push_back(cache.cached_key_scale.get());
+    variables.push_back(cache.cached_value_scale.get());
+  }
+  ir::CustomCallInfo call{.target = "mt_cache_attention"};
+  std::vector<Value> operands{q, k, v, view.start_b};
+  std::vector<ir::Type> results{q.type()};
+  for (const nnx::Variable* variable : variables) {
+    call.in_place[static_cast<int64_t>(results.size())] = static_cast<int64_t>(operands.size());
+    operands.push_back(variable->value);
+    results.push_back(variable->value.type());
+  }
+  const std::vector<Value> out = ir::custom_call(*q.graph, std::move(call), operands, results);
+  for (size_t i = 0; i < variables.size(); ++i) variables[i]->value = out[i + 1];
+  return out[0];
+}
+
+}  // namespace
+
 Value attend_cache(KVCache& cache, const CacheView& view, Value q_btnh, Value k_btkh,
                    Value v_btkh) {
-  const auto heads_first = [](Value x) { return ir::transpose(x, {0, 2, 1, 3}); };
-  const auto stored = [&](Value x) { return ir::cast(x, cache.cached_key.type.dtype); };
-  const auto read = [&](Value x) { return ir::cast(x, q_btnh.dtype()); };
-  const Value k = stored(k_btkh), v = stored(v_btkh);
-  if (view.tokens == 1) {
-    cache.cached_key.value = put_token(cache.cached_key.value, heads_first(k), view.entry_b);
-    cache.cached_value.value = put_token(cache.cached_value.value, heads_first(v), view.entry_b);
-    return attention(q_btnh, read(cache.cached_key.value), read(cache.cached_value.value),
-                     view.keep);
+  if (view.tokens == 1 && cache.cpu_kernels) {
+    return attend_in_place(cache, view, q_btnh, k_btkh, v_btkh);
   }
-  const auto with_new = [&](Value ring, Value x) {
-    return read(ir::concatenate({ring, heads_first(x)}, 2));
+  const auto heads_first = [](Value x) { return ir::transpose(x, {0, 2, 1, 3}); };
+  const Ring keys{cache.cached_key, cache.cached_key_scale.get()};
+  const Ring values{cache.cached_value, cache.cached_value_scale.get()};
+  const Stored k = store(k_btkh, keys), v = store(v_btkh, values);
+  if (view.tokens == 1) {
+    const auto put = [&](Value ring, Value x) {
+      return put_token(ring, heads_first(x), view.entry_b);
+    };
+    update(keys, k, put);
+    update(values, v, put);
+    return attention(q_btnh, load(contents(keys), q_btnh.dtype()),
+                     load(contents(values), q_btnh.dtype()), view.keep);
+  }
+  const auto with_new = [&](const Ring& ring, const Stored& x) {
+    return ir::concatenate(
+        {load(contents(ring), q_btnh.dtype()), heads_first(load(x, q_btnh.dtype()))}, 2);
   };
-  const Value context = attention(q_btnh, with_new(cache.cached_key.value, k),
-                                  with_new(cache.cached_value.value, v), view.keep);
-  cache.cached_key.value = put_tokens(cache.cached_key.value, k, view);
-  cache.cached_value.value = put_tokens(cache.cached_value.value, v, view);
+  const Value context = attention(q_btnh, with_new(keys, k), with_new(values, v), view.keep);
+  const auto put = [&](Value ring, Value x) { return put_tokens(ring, x, view); };
+  update(keys, k, put);
+  update(values, v, put);
   return context;
 }
 

@@ -4,15 +4,18 @@
 // A local layer keeps its window and no more; a global layer keeps all positions.
 #pragma once
 
+#include <memory>
+
 #include "nnx/module.h"
 #include "nnx/partition.h"
 
 namespace mt::layers {
 
 struct CacheConfig {
-  int64_t rows = 0;    // 0: no cache
-  int64_t length = 0;  // the longest row, in tokens
-  DType dtype = DType::kBF16;
+  int64_t rows = 0;            // 0: no cache
+  int64_t length = 0;          // the longest row, in tokens
+  DType dtype = DType::kBF16;  // or kF32, kF16, kS8: integers with a scale for each token and head
+  bool cpu_kernels = false;    // generation runs mt_cache_attention (kernels/kernels.h)
 };
 
 class KVCache final : public nnx::Module {
@@ -20,8 +23,12 @@ class KVCache final : public nnx::Module {
   KVCache(const CacheConfig& config, int64_t capacity, int64_t num_kv_heads, int64_t head_dim);
   void visit(nnx::Visitor& v) override;
   int64_t capacity() const { return cached_key.type.shape[2]; }
+  bool is_scaled() const { return cached_key.type.dtype == DType::kS8; }
 
   nnx::Variable cached_key, cached_value;  // [rows, K, C, H]
+  std::unique_ptr<nnx::Variable> cached_key_scale,
+      cached_value_scale;  // f32 [rows, K, C, 1], of kS8
+  bool cpu_kernels = false;
 };
 
 // What a pass adds: T tokens a row. Row b holds `start[b]` tokens already; the first `count[b]` of
@@ -36,6 +43,7 @@ struct CacheView {
   int64_t tokens = 1;
   ir::Value keep;       // pred [B, T, S]: T = 1: S = C, the ring with the new token in it;
                         // T > 1: S = C + T, the ring as it was and the new tokens
+  ir::Value start_b;    // the pass's
   ir::Value entry_b;    // T = 1: where the new token goes
   ir::Value is_new_bc;  // T > 1: pred [B, C], entries that a new token takes ...
   ir::Value source_bc;  // ... and its row among all B * T new ones

@@ -1,0 +1,132 @@
+// Attention of one token over entries of a cache, written once over a register type V (as loops.h).
+// V has Floats of kLanes numbers and the functions used below.
+#pragma once
+
+#include "kernels/kernel_table.h"
+
+namespace mt::kernels {
+
+// e^x for x <= 0 within a few units in the last place: 2^n by exponent, the rest by its series.
+// Below -87 it stays e^-87, which no float32 sum of attention weights notices.
+template <class V>
+[[gnu::always_inline]] inline typename V::Floats exp_of(typename V::Floats x) {
+  constexpr float kLog2E = 1.442695041F, kLn2High = 0.693145752F, kLn2Low = 1.42860677e-6F;
+  constexpr float kSeries[] = {1.0F / 5040, 1.0F / 720, 1.0F / 120, 1.0F / 24,
+                               1.0F / 6,    0.5F,       1.0F,       1.0F};
+  x = V::max_keeping_nan(x, V::all_lanes(-87.0F));
+  const auto n = V::round(V::multiply(x, V::all_lanes(kLog2E)));
+  const auto rest = V::fma(n, V::all_lanes(-kLn2Low), V::fma(n, V::all_lanes(-kLn2High), x));
+  auto sum = V::all_lanes(kSeries[0]);
+#pragma GCC unroll 8
+  for (int i = 1; i < 8; ++i) sum = V::fma(sum, rest, V::all_lanes(kSeries[i]));
+  return V::times_power_of_2(sum, n);
+}
+
+// Scores of kG query heads against each entry, [kG][kMostEntries].
+template <class V, Float kType, int kG>
+[[gnu::always_inline]] inline void score(const CacheEntries& e, const float* q, float* scores) {
+  for (int64_t i = 0; i < e.count; ++i) {
+    typename V::Floats sum[kG];
+#pragma GCC unroll 4
+    for (int g = 0; g < kG; ++g) sum[g] = V::zero();
+    for (int64_t h = 0; h < e.head_dim; h += V::kLanes) {
+      const auto key = V::template load_as<kType>(e.keys, i * e.head_dim + h);
+#pragma GCC unroll 4
+      for (int g = 0; g < kG; ++g) sum[g] = V::fma(key, V::load(q + g * e.head_dim + h), sum[g]);
+    }
+    const float scale = kType == Float::kS8 ? e.key_scale[i] : 1.0F;
+#pragma GCC unroll 4
+    for (int g = 0; g < kG; ++g) scores[g * kMostEntries + i] = scale * V::sum(sum[g]);
+  }
+}
+
+// Turns a head's scores into weights e^(score - max); gives the maximum and the weights' sum.
+template <class V, Float kType>
+[[gnu::always_inline]] inline void weigh(const CacheEntries& e, float* scores, float* max,
+                                         float* sum) {
+  float most = scores[0];
+  for (int64_t i = 1; i < e.count; ++i) {
+    // A NaN must not get lost: it stays the maximum.
+    if (!(scores[i] <= most)) most = most != most ? most : scores[i];
+  }
+  for (int64_t i = e.count; i % V::kLanes != 0; ++i) scores[i] = most;
+  for (int64_t i = 0; i < e.count; i += V::kLanes) {
+    const auto x = V::add(V::load(scores + i), V::all_lanes(-most));
+    V::store(scores + i, exp_of<V>(x));
+  }
+  float all = 0;
+  for (int64_t i = 0; i < e.count; ++i) all += scores[i];
+  if constexpr (kType == Float::kS8) {
+    for (int64_t i = 0; i < e.count; ++i) scores[i] *= e.value_scale[i];
+  }
+  *max = most;
+  *sum = all;
+}
+
+// context[kG][head_dim] = weights times values.
+template <class V, Float kType, int kG, int kH>
+[[gnu::always_inline]] inline void mix_columns(const CacheEntries& e, const float* weights,
+                                               int64_t h, float* context) {
+  typename V::Floats sum[kG][kH];
+#pragma GCC unroll 4
+  for (int g = 0; g < kG; ++g) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kH; ++j) sum[g][j] = V::zero();
+  }
+  for (int64_t i = 0; i < e.count; ++i) {
+    typename V::Floats value[kH];
+#pragma GCC unroll 4
+    for (int j = 0; j < kH; ++j) {
+      value[j] = V::template load_as<kType>(e.values, i * e.head_dim + h + j * V::kLanes);
+    }
+#pragma GCC unroll 4
+    for (int g = 0; g < kG; ++g) {
+      const auto weight = V::all_lanes(weights[g * kMostEntries + i]);
+#pragma GCC unroll 4
+      for (int j = 0; j < kH; ++j) sum[g][j] = V::fma(value[j], weight, sum[g][j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int g = 0; g < kG; ++g) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kH; ++j) {
+      V::store(context + g * e.head_dim + h + j * V::kLanes, sum[g][j]);
+    }
+  }
+}
+
+template <class V, Float kType, int kG>
+void attend_heads(const CacheEntries& e, const float* q, PartialAttention out) {
+  float scores[kG * kMostEntries];
+  score<V, kType, kG>(e, q, scores);
+  for (int g = 0; g < kG; ++g) {
+    weigh<V, kType>(e, scores + g * kMostEntries, out.max + g, out.sum + g);
+  }
+  int64_t h = 0;
+  constexpr int kColumns = 4;
+  for (; h + kColumns * V::kLanes <= e.head_dim; h += kColumns * V::kLanes) {
+    mix_columns<V, kType, kG, kColumns>(e, scores, h, out.context);
+  }
+  for (; h < e.head_dim; h += V::kLanes) mix_columns<V, kType, kG, 1>(e, scores, h, out.context);
+}
+
+// `heads` query heads over up to kMostEntries entries; head_dim is a multiple of V::kLanes.
+template <class V, Float kType>
+void attend(const CacheEntries& e, const float* q, int64_t heads, PartialAttention out) {
+  const auto from = [&](int64_t g) {
+    return PartialAttention{out.max + g, out.sum + g, out.context + g * e.head_dim};
+  };
+  int64_t g = 0;
+  for (; heads - g >= 4; g += 4) attend_heads<V, kType, 4>(e, q + g * e.head_dim, from(g));
+  for (; heads - g >= 2; g += 2) attend_heads<V, kType, 2>(e, q + g * e.head_dim, from(g));
+  if (g < heads) attend_heads<V, kType, 1>(e, q + g * e.head_dim, from(g));
+}
+
+template <class V>
+constexpr AttentionKernels make_attention() {
+  return {V::kLanes,
+          {attend<V, Float::kF32>, attend<V, Float::kF16>, attend<V, Float::kBF16>,
+           attend<V, Float::kS8>}};
+}
+
+}  // namespace mt::kernels

@@ -1,0 +1,239 @@
+#include "kernels/cache_attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/test_blocks.h"
+
+namespace mt::kernels {
+namespace {
+
+// Numbers of any type in a cache's bytes.
+std::vector<std::byte> narrowed(const std::vector<float>& x, DType dtype) {
+  std::vector<std::byte> out(x.size() * static_cast<size_t>(byte_size(dtype)));
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (dtype == DType::kF32) {
+      reinterpret_cast<float*>(out.data())[i] = x[i];
+    } else {
+      reinterpret_cast<uint16_t*>(out.data())[i] =
+          dtype == DType::kBF16 ? BFloat16::from_float(x[i]).bits : Float16::from_float(x[i]).bits;
+    }
+  }
+  return out;
+}
+
+std::vector<float> widened(const std::vector<std::byte>& bytes, DType dtype) {
+  std::vector<float> out(bytes.size() / static_cast<size_t>(byte_size(dtype)));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto bits = [&] { return reinterpret_cast<const uint16_t*>(bytes.data())[i]; };
+    switch (dtype) {
+      case DType::kF32: out[i] = reinterpret_cast<const float*>(bytes.data())[i]; break;
+      case DType::kBF16: out[i] = BFloat16{bits()}.to_float(); break;
+      case DType::kF16: out[i] = Float16{bits()}.to_float(); break;
+      default: out[i] = reinterpret_cast<const int8_t*>(bytes.data())[i]; break;
+    }
+  }
+  return out;
+}
+
+struct Case {
+  int64_t rows, heads, kv_heads, capacity, head_dim;
+  DType dtype, cache_dtype;
+  std::vector<int32_t> start;
+};
+
+// A cache that held garbage, given its tokens one by one through the kernel; and the same tokens
+// as they were given.
+struct Generation {
+  Generation(const Case& of, const Engine& engine) : c(of) {
+    const int64_t entries = c.rows * c.kv_heads * c.capacity;
+    keys.assign(static_cast<size_t>(entries * c.head_dim * byte_size(c.cache_dtype)),
+                std::byte{0x7f});
+    values = keys;
+    key_scales.assign(static_cast<size_t>(entries), std::numeric_limits<float>::quiet_NaN());
+    value_scales = key_scales;
+    int32_t longest = 0;
+    for (const int32_t s : c.start) longest = std::max(longest, s);
+    for (int32_t at = 0; at <= longest; ++at) step(engine, at);
+  }
+
+  std::vector<float> random(int64_t count, uint64_t seed) const {
+    return widened(narrowed(random_floats(count, seed), c.dtype), c.dtype);
+  }
+
+  // Every row's token `at`, or its last one again where the row is shorter.
+  void step(const Engine& engine, int32_t at) {
+    std::vector<int32_t> start;
+    for (const int32_t s : c.start) start.push_back(std::min(at, s));
+    q = random(c.rows * c.heads * c.head_dim, 1);
+    std::vector<float> k, v;
+    for (int64_t b = 0; b < c.rows; ++b) {
+      const auto row = static_cast<uint64_t>(1000 * (b + 1) + start[static_cast<size_t>(b)]);
+      for (const float x : random(c.kv_heads * c.head_dim, 2 * row)) k.push_back(x);
+      for (const float x : random(c.kv_heads * c.head_dim, 2 * row + 1)) v.push_back(x);
+    }
+    const auto q_bytes = narrowed(q, c.dtype), k_bytes = narrowed(k, c.dtype),
+               v_bytes = narrowed(v, c.dtype);
+    context.assign(q_bytes.size(), std::byte{0xff});
+    const bool scaled = c.cache_dtype == DType::kS8;
+    cache_attention(engine, {.rows = c.rows,
+                             .heads = c.heads,
+                             .kv_heads = c.kv_heads,
+                             .capacity = c.capacity,
+                             .head_dim = c.head_dim,
+                             .dtype = c.dtype,
+                             .q = q_bytes.data(),
+                             .k = k_bytes.data(),
+                             .v = v_bytes.data(),
+                             .start = start,
+                             .cache_dtype = c.cache_dtype,
+                             .keys = keys.data(),
+                             .values = values.data(),
+                             .key_scales = scaled ? key_scales.data() : nullptr,
+                             .value_scales = scaled ? value_scales.data() : nullptr,
+                             .context = context.data()});
+  }
+
+  // The token at `position` of a row as it was given: keys (0) or values (1) of one head.
+  std::vector<float> token(int64_t b, int64_t head, int64_t position, uint64_t which) const {
+    const auto row = static_cast<uint64_t>(1000 * (b + 1) + position);
+    const auto all = random(c.kv_heads * c.head_dim, 2 * row + which);
+    return {all.begin() + head * c.head_dim, all.begin() + (head + 1) * c.head_dim};
+  }
+
+  Case c;
+  std::vector<std::byte> keys, values, context;
+  std::vector<float> key_scales, value_scales, q;
+};
+
+// Attention in double of one query head to the last `capacity` tokens of its row.
+std::vector<double> expected(const Generation& run, int64_t b, int64_t n) {
+  const Case& c = run.c;
+  const int64_t head = n / (c.heads / c.kv_heads), last = c.start[static_cast<size_t>(b)];
+  std::vector<double> scores;
+  const int64_t first = std::max<int64_t>(0, last + 1 - c.capacity);
+  for (int64_t p = first; p <= last; ++p) {
+    const std::vector<float> key = run.token(b, head, p, 0);
+    double sum = 0;
+    for (int64_t i = 0; i < c.head_dim; ++i) {
+      sum += static_cast<double>(key[static_cast<size_t>(i)]) *
+             static_cast<double>(run.q[static_cast<size_t>((b * c.heads + n) * c.head_dim + i)]);
+    }
+    scores.push_back(sum);
+  }
+  const double most = *std::max_element(scores.begin(), scores.end());
+  double total = 0;
+  std::vector<double> context(static_cast<size_t>(c.head_dim));
+  for (size_t i = 0; i < scores.size(); ++i) {
+    const double weight = std::exp(scores[i] - most);
+    total += weight;
+    const std::vector<float> value = run.token(b, head, first + static_cast<int64_t>(i), 1);
+    for (size_t h = 0; h < context.size(); ++h)
+      context[h] += weight * static_cast<double>(value[h]);
+  }
+  for (double& x : context) x /= total;
+  return context;
+}
+
+void expect_attention(const Case& c, const Engine& engine, double tolerance) {
+  const Generation run(c, engine);
+  const std::vector<float> found = widened(run.context, c.dtype);
+  for (int64_t b = 0; b < c.rows; ++b) {
+    for (int64_t n = 0; n < c.heads; ++n) {
+      const std::vector<double> wanted = expected(run, b, n);
+      for (size_t h = 0; h < wanted.size(); ++h) {
+        const size_t at = static_cast<size_t>((b * c.heads + n) * c.head_dim) + h;
+        ASSERT_NEAR(static_cast<double>(found[at]), wanted[h], tolerance)
+            << "row " << b << " head " << n << " of " << c.heads << " dim " << h << " of "
+            << c.head_dim << ", " << name(c.dtype) << " over " << name(c.cache_dtype);
+      }
+    }
+  }
+}
+
+class CacheAttentionOf : public ::testing::TestWithParam<InstructionSet> {
+ protected:
+  Pool pool{3};
+  Engine engine{pool, GetParam()};
+};
+INSTANTIATE_TEST_SUITE_P(Sets, CacheAttentionOf, ::testing::ValuesIn(supported_instruction_sets()),
+                         [](const auto& param) {
+                           std::string text = name(param.param);
+                           std::erase(text, '-');
+                           return text;
+                         });
+
+// Rings that are not full, just full and written over; one piece of entries and several; heads
+// that come in fours, twos and alone; sizes that fill registers and sizes that don't.
+TEST_P(CacheAttentionOf, EqualsAttentionInDouble) {
+  expect_attention({1, 4, 1, 16, 32, DType::kF32, DType::kF32, {0}}, engine, 1e-6);
+  expect_attention({1, 4, 1, 16, 32, DType::kF32, DType::kF32, {15}}, engine, 1e-5);
+  expect_attention({1, 4, 1, 16, 32, DType::kF32, DType::kF32, {16}}, engine, 1e-5);
+  expect_attention({3, 6, 2, 9, 64, DType::kF32, DType::kF32, {30, 3, 0}}, engine, 1e-5);
+  expect_attention({2, 7, 1, 700, 80, DType::kF32, DType::kF32, {650, 255}}, engine, 1e-5);
+  expect_attention({1, 5, 5, 12, 20, DType::kF32, DType::kF32, {8}}, engine, 1e-5);
+  expect_attention({2, 2, 1, 5, 1, DType::kF32, DType::kF32, {3, 12}}, engine, 1e-5);
+}
+
+TEST_P(CacheAttentionOf, TakesNarrowCachesAndNarrowActivations) {
+  expect_attention({2, 4, 1, 40, 64, DType::kBF16, DType::kBF16, {50, 20}}, engine, 0.004);
+  expect_attention({2, 4, 1, 40, 64, DType::kF32, DType::kF16, {50, 20}}, engine, 0.002);
+  expect_attention({2, 4, 1, 40, 64, DType::kF32, DType::kBF16, {50, 20}}, engine, 0.01);
+  expect_attention({2, 4, 2, 40, 64, DType::kF32, DType::kS8, {50, 20}}, engine, 0.02);
+  expect_attention({1, 4, 1, 300, 48, DType::kF16, DType::kS8, {290}}, engine, 0.02);
+}
+
+// Scores that differ by hundreds: no weight overflows, and the largest takes all.
+TEST_P(CacheAttentionOf, LargeScores) {
+  const int64_t h = 16, c = 300;
+  std::vector<float> q(16, 10), keys(static_cast<size_t>(c * h)), values(keys.size());
+  for (int64_t i = 0; i < c; ++i) {
+    for (int64_t j = 0; j < h; ++j) {
+      keys[static_cast<size_t>(i * h + j)] = i == 270 ? 90.0F : -90.0F;
+      values[static_cast<size_t>(i * h + j)] = static_cast<float>(i);
+    }
+  }
+  const std::vector<float> k(16, -90), v(16, 5);
+  const std::vector<int32_t> start{299};
+  std::vector<float> context(16);
+  cache_attention(engine,
+                  {1, 1, 1, c, h, DType::kF32, q.data(), k.data(), v.data(), start, DType::kF32,
+                   keys.data(), values.data(), nullptr, nullptr, context.data()});
+  for (const float x : context) EXPECT_EQ(x, 270);
+}
+
+// What is not a number stays so, in its own row.
+TEST_P(CacheAttentionOf, NotANumberStaysInItsRow) {
+  for (const DType cache : {DType::kF32, DType::kS8}) {
+    const int64_t h = 16, c = 300;
+    std::vector<float> q(32, 1), k(32, 1), v(32, 2), context(32);
+    std::vector<std::byte> keys(static_cast<size_t>(2 * c * h * byte_size(cache)));
+    std::vector<std::byte> values = keys;
+    std::vector<float> key_scales(static_cast<size_t>(2 * c), 1), value_scales = key_scales;
+    k[16] = std::numeric_limits<float>::quiet_NaN();
+    for (const int32_t at : {0, 299}) {
+      const std::vector<int32_t> start{at, at};
+      cache_attention(engine, {2, 1, 1, c, h, DType::kF32, q.data(), k.data(), v.data(), start,
+                               cache, keys.data(), values.data(), key_scales.data(),
+                               value_scales.data(), context.data()});
+      k[16] = 1;
+      EXPECT_TRUE(std::isnan(context[16])) << name(cache) << " at " << at;
+      EXPECT_TRUE(std::isfinite(context[0])) << name(cache) << " at " << at;
+    }
+  }
+}
+
+TEST_P(CacheAttentionOf, ARowDoesNotDependOnItsNeighboursOrThreads) {
+  const Case alone{1, 4, 1, 600, 32, DType::kF32, DType::kBF16, {500}};
+  const Case beside{3, 4, 1, 600, 32, DType::kF32, DType::kBF16, {500, 30, 599}};
+  Pool one(1);
+  const Generation a(alone, {one, GetParam()}), b(beside, engine);
+  // Row 0's q and tokens are the same in both.
+  const std::vector<float> x = widened(a.context, DType::kF32), y = widened(b.context, DType::kF32);
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], y[i]) << i;
+}
+
+}  // namespace
+}  // namespace mt::kernels
