@@ -7,56 +7,17 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "support/small_model.h"
+#include "support/small_engine.h"
 
 namespace mt::serve {
 namespace {
 
-using Tokens = std::vector<int32_t>;
+using testing::kVocab;
+using testing::random_tokens;
+using testing::Small;
+using testing::Tokens;
 
 constexpr const char* kWeights = MT_DEPS "/weights/gemma-3-270m-Q4_K_M.gguf";
-constexpr int64_t kVocab = 64;
-
-config::Config small_config(std::vector<std::string> more = {}) {
-  std::vector<std::string> words{"model_name=gemma3-4b",
-                                 "override_model_config=True",
-                                 "base_num_decoder_layers=8",
-                                 "base_emb_dim=32",
-                                 "base_num_query_heads=4",
-                                 "base_num_kv_heads=2",
-                                 "head_dim=8",
-                                 "base_mlp_dim=48",
-                                 "vocab_size=64",
-                                 "sliding_window_size=8",
-                                 "dtype=float32",
-                                 "attention=dot_product",
-                                 "init_weights_seed=3",
-                                 "jax_cache_dir="};
-  words.insert(words.end(), more.begin(), more.end());
-  return testing::config_of(words);
-}
-
-struct Small {
-  explicit Small(EngineOptions o, std::vector<std::string> more = {})
-      : config(small_config(std::move(more))), devices(models::gemma3::open_devices(config)) {
-    o.keep_logits = true;
-    o.cache_dtype = DType::kF32;
-    engine = std::make_unique<Engine>(config, devices, o);
-    engine->load_params();
-  }
-  config::Config config;
-  models::gemma3::Devices devices;
-  std::unique_ptr<Engine> engine;
-};
-
-Tokens random_tokens(int64_t count, uint64_t seed) {
-  Tokens out;
-  const RandomKey key = random_key(seed);
-  for (int64_t i = 0; i < count; ++i) {
-    out.push_back(static_cast<int32_t>(random_bits_at(key, static_cast<uint64_t>(i)) % kVocab));
-  }
-  return out;
-}
 
 // Logits of every position by one forward pass without caches: [length, V].
 Tensor whole_pass(Small& small, const Tokens& tokens) {
@@ -208,9 +169,9 @@ class RealGoldens {
 void run_goldens(RealGoldens& golden, const std::string& dequantise) {
   ASSERT_TRUE(exists(kWeights)) << kWeights << " is missing: run make setup";
   ASSERT_EQ(golden.prompts.size(), 12U);
-  const auto config = testing::config_of({"model_name=gemma3-270m", "dtype=float32",
-                                          "jax_cache_dir=", "dequantize_weights=" + dequantise,
-                                          std::string("load_parameters_path=") + kWeights});
+  const auto config = mt::testing::config_of({"model_name=gemma3-270m", "dtype=float32",
+                                              "jax_cache_dir=", "dequantize_weights=" + dequantise,
+                                              std::string("load_parameters_path=") + kWeights});
   const auto devices = models::gemma3::open_devices(config);
   const auto slots = static_cast<int64_t>(golden.prompts.size());
   Engine engine(config, devices,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/random.h"
@@ -19,6 +20,11 @@ using models::gemma3::Gemma3Model;
 using Values = std::vector<Value>;
 
 constexpr int64_t kSmallestBucket = 16;
+
+// Where programs can call the CPU's kernels: calls are not split over several devices.
+bool is_one_cpu(const models::gemma3::Devices& devices) {
+  return devices.client->is_cpu() && devices.partitioner->mesh.device_count() == 1;
+}
 
 // The program's length for a piece of a prompt: a power of two, the chunk at most.
 int64_t bucket(int64_t tokens, int64_t chunk) {
@@ -43,6 +49,7 @@ std::vector<nnx::Input> sampling_inputs(Choice choice, int64_t rows) {
   if (choice == Choice::kGreedy) return list;
   list.push_back({"settings", {DType::kF32, {rows, kSettings}}, {}});
   list.push_back({"keys", {DType::kU32, {rows, 2}}, {}});
+  if (choice == Choice::kFull) list.push_back({"top_log_probs", {DType::kS32, {}}, {}});
   return list;
 }
 
@@ -51,6 +58,37 @@ void append_sampling(Choice choice, std::vector<Tensor>& to, std::span<const Sam
   if (choice == Choice::kGreedy) return;
   to.push_back(settings_of(rows));
   to.push_back(keys_of(rows, positions));
+  if (choice != Choice::kFull) return;
+  int32_t most = 0;
+  for (const Sampling& s : rows) most = std::max(most, s.top_log_probs);
+  to.push_back(Tensor::of<int32_t>(DType::kS32, {}, std::vector{most}));
+}
+
+// What programs of one row and Choice::kFull get besides.
+std::vector<nnx::Input> seen_inputs(int64_t vocab_size) {
+  return {{"seen", {DType::kS32, {1, vocab_size}}, {}},
+          {"bias", {DType::kF32, {1, vocab_size}}, {}}};
+}
+
+constexpr int64_t kScoredAtOnce = 16;  // rows of logits; products with blocks take so many directly
+
+// log p of target [1, T] under the logits of hidden [1, T, D], piece by piece: f32 [T].
+Value log_probs_of(const Gemma3Model& model, Value hidden_btd, Value targets_bt) {
+  const int64_t tokens = hidden_btd.dim(1), width = hidden_btd.dim(2);
+  const int64_t pieces = (tokens + kScoredAtOnce - 1) / kScoredAtOnce;
+  const int64_t rest = pieces * kScoredAtOnce - tokens;
+  const Value hidden = ir::reshape(ir::pad(hidden_btd, 0, {0, 0, 0}, {0, rest, 0}),
+                                   {pieces, 1, kScoredAtOnce, width});
+  const Value targets =
+      ir::reshape(ir::pad(targets_bt, 0, {0, 0}, {0, rest}), {pieces, kScoredAtOnce});
+  const Value found = ir::scan({}, {hidden, targets}, {.length = pieces}, [&](const Values& s) {
+    return Values{log_prob_of(ir::squeeze(model.token_embedder.attend(s[0]), 0), s[1])};
+  })[0];
+  return ir::slice_axis(ir::reshape(found, {pieces * kScoredAtOnce}), 0, 0, tokens);
+}
+
+void append(std::vector<nnx::Input>& to, std::vector<nnx::Input> more) {
+  for (nnx::Input& i : more) to.push_back(std::move(i));
 }
 
 Tensor integers(const Shape& shape, const std::vector<int32_t>& values) {
@@ -67,6 +105,7 @@ Engine::Engine(const config::Config& config, const models::gemma3::Devices& devi
                "decoding needs at least 1 slot of 2 tokens and chunks of 1: found {} of {}, {}",
                options.slots, options.max_length, options.chunk);
   }
+  if (is_one_cpu(devices)) kernels::register_cpu_handlers(*devices.client);
   generation_ = make_model(options.slots);
   prefill_ = make_model(1);
   slots_.resize(static_cast<size_t>(options.slots));
@@ -78,7 +117,7 @@ std::unique_ptr<Gemma3Model> Engine::make_model(int64_t rows) const {
   o.scan_layers = false;
   o.dropout_rate = 0;
   o.record_internal_nn_metrics = false;
-  o.cache = {rows, options_.max_length, options_.cache_dtype};
+  o.cache = {rows, options_.max_length, options_.cache_dtype, is_one_cpu(devices_)};
   auto model =
       std::make_unique<Gemma3Model>(models::gemma3::sizes_from(config_), o, devices_.partitioner);
   for (const auto& [path, v] : nnx::variables(*model)) {
@@ -95,14 +134,25 @@ std::vector<nnx::Variable*> Engine::caches_of(Model& model) const {
   return caches;
 }
 
-// {tokens, log-probabilities} after last hidden states [B, 1, D], and the logits if they are kept.
-std::vector<nnx::Output> Engine::choose(Gemma3Model& model, Value last_b1d, const Values& in,
-                                        size_t sampling_at, Choice choice) const {
+// {tokens, log-probabilities} after last hidden states [B, 1, D], then {alternatives' tokens, their
+// log-probabilities} of kFull, then the logits if they are kept.
+std::vector<nnx::Output> Engine::choose(Gemma3Model& model, Value last_b1d, Choice choice,
+                                        std::span<const Value> in, Value seen_bv,
+                                        Value bias_bv) const {
   const Value logits = ir::squeeze(model.token_embedder.attend(last_b1d), 1);
-  const size_t s = sampling_at;
-  const Chosen chosen =
-      choice == Choice::kGreedy ? greedy(logits) : sample(logits, logits, in[s], in[s + 1]);
+  const bool full = choice == Choice::kFull;
+  Chosen chosen;
+  if (choice == Choice::kGreedy) {
+    chosen = greedy(logits);
+  } else {
+    const Value adjusted = full ? adjust(logits, in[0], seen_bv, bias_bv) : logits;
+    chosen = sample(logits, adjusted, in[0], in[1]);
+  }
   std::vector<nnx::Output> out{chosen.token_b, chosen.log_prob_b};
+  if (full) {
+    const Alternatives top = most_likely(logits, in[2]);
+    out.insert(out.end(), {top.token_bn, top.log_prob_bn});
+  }
   if (options_.keep_logits) out.emplace_back(logits);
   return out;
 }
@@ -114,9 +164,7 @@ void Engine::give_empty_caches(Model& model) const {
 
 void Engine::load_params() {
   const auto source = models::gemma3::open_weights(*generation_, config_);
-  const bool one_cpu = devices_.client->is_cpu() && devices_.partitioner->mesh.device_count() == 1;
-  if (source != nullptr && one_cpu && !config_.flag("dequantize_weights")) {
-    kernels::register_cpu_handlers(*devices_.client);
+  if (source != nullptr && is_one_cpu(devices_) && !config_.flag("dequantize_weights")) {
     models::gemma3::keep_blocks(*generation_, *source);
     models::gemma3::keep_blocks(*prefill_, *source);
   }
@@ -145,111 +193,156 @@ int64_t Engine::bytes_on_device() const {
   return bytes;
 }
 
-int64_t Engine::length(int64_t slot) const { return slots_.at(static_cast<size_t>(slot)).length; }
+size_t Engine::checked(int64_t slot) const {
+  if (slot >= 0 && slot < options_.slots) return static_cast<size_t>(slot);
+  throw fail(ErrorKind::kConfig, "slot {} of {}", slot, options_.slots);
+}
+
+int64_t Engine::length(int64_t slot) const { return slots_[checked(slot)].length; }
+
+const std::vector<int32_t>& Engine::tokens(int64_t slot) const {
+  return slots_[checked(slot)].tokens;
+}
 
 void Engine::force(int64_t slot, int32_t token) {
   if (token < 0 || token >= sizes().vocab_size) {
     throw fail(ErrorKind::kConfig, "token {}: the vocabulary has {}", token, sizes().vocab_size);
   }
-  slots_.at(static_cast<size_t>(slot)).last = token;
+  slots_[checked(slot)].last = token;
 }
 
-void Engine::release(int64_t slot) { slots_.at(static_cast<size_t>(slot)) = {}; }
+void Engine::release(int64_t slot) { slots_[checked(slot)] = {}; }
 
-nnx::Compiled& Engine::prefill_program(int64_t tokens, bool chooses, Choice choice) {
-  const std::string key = fmt::format("prefill_{}_{}", tokens, chooses ? name(choice) : "fill");
+nnx::Compiled& Engine::program(const std::string& key, const std::vector<nnx::Module*>& modules,
+                               const std::vector<nnx::Input>& inputs, const nnx::Function& fn) {
   if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
+  return programs_
+      .emplace(key, nnx::jit("jit_" + key, devices_.client, modules, inputs, *devices_.partitioner,
+                             fn, devices_.cache.get()))
+      .first->second;
+}
+
+nnx::Compiled& Engine::prefill_program(const PrefillKind& kind) {
+  const int64_t tokens = kind.tokens;
+  const std::string key =
+      fmt::format("prefill_{}_{}{}", tokens, kind.chooses ? name(kind.choice) : "fill",
+                  kind.scores ? "_scored" : "");
   std::vector<nnx::Input> inputs{{"tokens", {DType::kS32, {1, tokens}}, {}},
                                  {"start", rows_of(DType::kS32, 1), {}},
                                  {"count", rows_of(DType::kS32, 1), {}}};
-  if (chooses) {
-    for (nnx::Input& i : sampling_inputs(choice, 1)) inputs.push_back(std::move(i));
-  }
+  const size_t own = inputs.size();
+  if (kind.chooses) append(inputs, sampling_inputs(kind.choice, 1));
+  const size_t seen = inputs.size();
+  const bool full = kind.chooses && kind.choice == Choice::kFull;
+  if (full) append(inputs, seen_inputs(sizes().vocab_size));
+  if (kind.scores) inputs.push_back({"targets", {DType::kS32, {1, tokens}}, {}});
   Model& model = *prefill_;
-  auto fn = [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
+  return program(key, {&model}, inputs, [&](ir::Graph& g, const Values& in) {
     const Value hidden = model.hidden_with_cache(in[0], {in[1], in[2], tokens});
-    if (!chooses) return {};
-    const Value zero = ir::full(g, DType::kS32, {}, 0);
-    const Value row = ir::reshape(in[2] - 1.0, {});
-    const Value last = ir::dynamic_slice(hidden, {zero, row, zero}, {1, 1, hidden.dim(2)});
-    return choose(model, last, in, 3, choice);
-  };
-  return programs_
-      .emplace(key, nnx::jit("jit_" + key, devices_.client, {&model}, inputs, *devices_.partitioner,
-                             fn, devices_.cache.get()))
-      .first->second;
+    std::vector<nnx::Output> out;
+    if (kind.chooses) {
+      const Value zero = ir::full(g, DType::kS32, {}, 0);
+      const Value row = ir::reshape(in[2] - 1.0, {});
+      const Value last = ir::dynamic_slice(hidden, {zero, row, zero}, {1, 1, hidden.dim(2)});
+      out = choose(model, last, kind.choice, std::span(in).subspan(own), full ? in[seen] : Value{},
+                   full ? in[seen + 1] : Value{});
+    }
+    if (kind.scores) out.insert(out.begin(), log_probs_of(model, hidden, in.back()));
+    return out;
+  });
 }
 
 nnx::Compiled& Engine::generate_program(Choice choice) {
-  const std::string key = fmt::format("generate_{}", name(choice));
-  if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
   const int64_t rows = options_.slots;
   std::vector<nnx::Input> inputs{{"tokens", {DType::kS32, {rows, 1}}, {}},
                                  {"start", rows_of(DType::kS32, rows), {}}};
-  for (nnx::Input& i : sampling_inputs(choice, rows)) inputs.push_back(std::move(i));
+  const size_t own = inputs.size();
+  append(inputs, sampling_inputs(choice, rows));
   Model& model = *generation_;
-  auto fn = [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
-    const Value one = ir::full(g, DType::kS32, {rows}, 1);
-    return choose(model, model.hidden_with_cache(in[0], {in[1], one, 1}), in, 2, choice);
-  };
-  return programs_
-      .emplace(key, nnx::jit("jit_" + key, devices_.client, {&model}, inputs, *devices_.partitioner,
-                             fn, devices_.cache.get()))
-      .first->second;
+  const bool full = choice == Choice::kFull;
+  std::vector<nnx::Module*> modules{&model};
+  if (full) modules.push_back(&seen_tokens());
+  return program(fmt::format("generate_{}", name(choice)), modules, inputs,
+                 [&](ir::Graph& g, const Values& in) {
+                   const Value one = ir::full(g, DType::kS32, {rows}, 1);
+                   const Value hidden = model.hidden_with_cache(in[0], {in[1], one, 1});
+                   if (full) seen_->seen.value = note(seen_->seen.value, ir::squeeze(in[0], 1));
+                   return choose(model, hidden, choice, std::span(in).subspan(own),
+                                 full ? seen_->seen.value : Value{},
+                                 full ? seen_->bias.value : Value{});
+                 });
 }
 
+// A slot's caches from those of one row, or the other way round.
 nnx::Compiled& Engine::insert_program() {
-  const std::string key = "insert";
-  if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
-  auto fn = [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
-    const auto to = caches_of(*generation_), from = caches_of(*prefill_);
-    const Value zero = ir::full(g, DType::kS32, {}, 0);
-    for (size_t i = 0; i < to.size(); ++i) {
-      to[i]->value =
-          ir::dynamic_update_slice(to[i]->value, from[i]->value, {in[0], zero, zero, zero});
-    }
-    return {};
-  };
-  return programs_
-      .emplace(key, nnx::jit("jit_insert", devices_.client, {generation_.get(), prefill_.get()},
-                             {{"slot", {DType::kS32, {}}, {}}}, *devices_.partitioner, fn,
-                             devices_.cache.get()))
-      .first->second;
+  return program("insert", {generation_.get(), prefill_.get()}, {{"slot", {DType::kS32, {}}, {}}},
+                 [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
+                   const auto to = caches_of(*generation_), from = caches_of(*prefill_);
+                   const Value zero = ir::full(g, DType::kS32, {}, 0);
+                   for (size_t i = 0; i < to.size(); ++i) {
+                     to[i]->value = ir::dynamic_update_slice(to[i]->value, from[i]->value,
+                                                             {in[0], zero, zero, zero});
+                   }
+                   return {};
+                 });
+}
+
+nnx::Compiled& Engine::extract_program() {
+  return program("extract", {generation_.get(), prefill_.get()}, {{"slot", {DType::kS32, {}}, {}}},
+                 [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
+                   const auto from = caches_of(*generation_), to = caches_of(*prefill_);
+                   const Value zero = ir::full(g, DType::kS32, {}, 0);
+                   for (size_t i = 0; i < to.size(); ++i) {
+                     to[i]->value = ir::dynamic_slice(from[i]->value, {in[0], zero, zero, zero},
+                                                      to[i]->type.shape);
+                   }
+                   return {};
+                 });
+}
+
+SeenTokens& Engine::seen_tokens() {
+  if (seen_ == nullptr) {
+    seen_ = std::make_unique<SeenTokens>(options_.slots, sizes().vocab_size);
+    nnx::initialize(*seen_, devices_.client, *devices_.partitioner, 0, nnx::default_logical_name,
+                    devices_.cache.get());
+  }
+  return *seen_;
+}
+
+// Notes for later steps what the row has seen. Rows without kAdjusts look at none of it.
+void Engine::remember(const Prefix& prefix, int64_t slot) {
+  if (!adjusts_logits(prefix.sampling)) return;
+  std::vector<nnx::Input> inputs{{"slot", {DType::kS32, {}}, {}}};
+  append(inputs, seen_inputs(sizes().vocab_size));
+  SeenTokens& state = seen_tokens();
+  program(
+      "remember", {&state}, inputs,
+      [&](ir::Graph& g, const Values& in) -> std::vector<nnx::Output> {
+        const Values at{in[0], ir::full(g, DType::kS32, {}, 0)};
+        state.seen.value = ir::dynamic_update_slice(state.seen.value, in[1], at);
+        state.bias.value = ir::dynamic_update_slice(state.bias.value, in[2], at);
+        return {};
+      })({integers({}, {static_cast<int32_t>(slot)}), seen_in(prefix.tokens, sizes().vocab_size),
+          bias_of(prefix.sampling, sizes().vocab_size)});
 }
 
 void Engine::compile(int64_t prompt_tokens, const Sampling& sampling) {
   const Choice choice = choice_for(sampling);
   const int64_t whole = prompt_tokens / options_.chunk, rest = prompt_tokens % options_.chunk;
-  if (whole > 1 || (whole == 1 && rest > 0)) prefill_program(options_.chunk, false, choice);
-  prefill_program(bucket(rest > 0 ? rest : options_.chunk, options_.chunk), true, choice);
+  if (whole > 1 || (whole == 1 && rest > 0)) prefill_program({.tokens = options_.chunk});
+  prefill_program({.tokens = bucket(rest > 0 ? rest : options_.chunk, options_.chunk),
+                   .chooses = true,
+                   .choice = choice});
   insert_program();
   generate_program(choice);
 }
 
-void Engine::run_chunk(std::span<const int32_t> tokens, int64_t start, bool last, Prefix& prefix) {
+void Engine::check_prompt(std::span<const int32_t> tokens, int64_t start,
+                          const Sampling& sampling) const {
   const auto count = static_cast<int64_t>(tokens.size());
-  const int64_t size = bucket(count, options_.chunk);
-  const Choice choice = choice_for(prefix.sampling);
-  nnx::Compiled& program = prefill_program(size, last, choice);
-  std::vector<int32_t> padded(tokens.begin(), tokens.end());
-  padded.resize(static_cast<size_t>(size), 0);
-  std::vector<Tensor> inputs{integers({1, size}, padded),
-                             integers({1}, {static_cast<int32_t>(start)}),
-                             integers({1}, {static_cast<int32_t>(count)})};
-  const int64_t position = start + count;
-  if (last) append_sampling(choice, inputs, {&prefix.sampling, 1}, {&position, 1});
-  const std::vector<pjrt::Array> results = program(inputs);
-  if (!last) return;
-  if (options_.keep_logits) prefix.logits = results[2].to_host();
-  prefix.first = tokens_of(results, {&prefix.sampling, 1})[0];
-  check_finite(prefix.first, position);
-}
-
-Prefix Engine::prefill(std::span<const int32_t> tokens, const Sampling& sampling) {
-  const auto count = static_cast<int64_t>(tokens.size());
-  if (count < 1 || count >= options_.max_length) {
+  if (count < 1 || start + count >= options_.max_length) {
     throw fail(ErrorKind::kConfig, "a prompt of {} tokens: expected 1 to {}", count,
-               options_.max_length - 1);
+               options_.max_length - 1 - start);
   }
   for (const int32_t id : tokens) {
     if (id < 0 || id >= sizes().vocab_size) {
@@ -258,29 +351,93 @@ Prefix Engine::prefill(std::span<const int32_t> tokens, const Sampling& sampling
     }
   }
   check(sampling, sizes().vocab_size);
-  give_empty_caches(*prefill_);
-  Prefix prefix;
-  prefix.length = count;
-  prefix.sampling = sampling;
-  for (int64_t at = 0; at < count; at += options_.chunk) {
-    const int64_t size = std::min(options_.chunk, count - at);
-    run_chunk(tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(size)), at,
-              at + size == count, prefix);
+}
+
+// `following`: the tokens behind these, if there are any; without them one is chosen.
+void Engine::run_chunk(std::span<const int32_t> tokens, std::span<const int32_t> following,
+                       int64_t start, bool scores, Prefix& prefix) {
+  const auto count = static_cast<int64_t>(tokens.size());
+  const int64_t size = bucket(count, options_.chunk), position = start + count;
+  const bool last = following.empty();
+  const PrefillKind kind{size, last, scores, choice_for(prefix.sampling)};
+  const auto padded = [&](std::span<const int32_t> values) {
+    std::vector<int32_t> row(values.begin(), values.end());
+    row.resize(static_cast<size_t>(size), 0);
+    return integers({1, size}, row);
+  };
+  std::vector<Tensor> inputs{padded(tokens), integers({1}, {static_cast<int32_t>(start)}),
+                             integers({1}, {static_cast<int32_t>(count)})};
+  if (last) {
+    append_sampling(kind.choice, inputs, {&prefix.sampling, 1}, {&position, 1});
+    if (kind.choice == Choice::kFull) {
+      inputs.push_back(seen_in(prefix.tokens, sizes().vocab_size));
+      inputs.push_back(bias_of(prefix.sampling, sizes().vocab_size));
+    }
+  }
+  if (scores) {
+    std::vector<int32_t> targets(tokens.begin() + 1, tokens.end());
+    if (!last) targets.push_back(following.front());
+    inputs.push_back(padded(targets));
+  }
+  std::vector<pjrt::Array> results = prefill_program(kind)(inputs);
+  if (scores) {
+    const Tensor found = results.front().to_host();
+    const auto use = static_cast<size_t>(last ? count - 1 : count);
+    const auto log_probs = found.data<float>().first(use);
+    prefix.log_probs.insert(prefix.log_probs.end(), log_probs.begin(), log_probs.end());
+    results.erase(results.begin());
+  }
+  if (!last) return;
+  if (options_.keep_logits) prefix.logits = results.back().to_host();
+  prefix.first = tokens_of(kind.choice, results, {&prefix.sampling, 1})[0];
+  check_finite(prefix.first, position);
+}
+
+void Engine::run_prompt(std::span<const int32_t> tokens, int64_t start, bool scores,
+                        Prefix& prefix) {
+  prefix.tokens.insert(prefix.tokens.end(), tokens.begin(), tokens.end());
+  prefix.length = start + static_cast<int64_t>(tokens.size());
+  if (scores) prefix.log_probs.push_back(std::numeric_limits<float>::quiet_NaN());
+  for (int64_t at = start; at < prefix.length; at += options_.chunk) {
+    const auto size = static_cast<size_t>(std::min(options_.chunk, prefix.length - at));
+    run_chunk(tokens.first(size), tokens.subspan(size), at, scores, prefix);
+    tokens = tokens.subspan(size);
   }
   for (nnx::Variable* v : caches_of(*prefill_)) prefix.caches.push_back(std::move(v->array));
+}
+
+Prefix Engine::prefill(std::span<const int32_t> tokens, const Sampling& sampling,
+                       const PrefillOptions& options) {
+  check_prompt(tokens, 0, sampling);
+  give_empty_caches(*prefill_);
+  Prefix prefix;
+  prefix.sampling = sampling;
+  run_prompt(tokens, 0, options.log_probs, prefix);
+  return prefix;
+}
+
+Prefix Engine::extend(int64_t slot, std::span<const int32_t> tokens, const Sampling& sampling,
+                      const PrefillOptions& options) {
+  const Slot& s = slots_[checked(slot)];
+  check_prompt(tokens, s.length, sampling);
+  give_empty_caches(*prefill_);
+  extract_program()({integers({}, {static_cast<int32_t>(slot)})});
+  Prefix prefix;
+  prefix.sampling = sampling;
+  prefix.tokens = s.tokens;
+  run_prompt(tokens, s.length, options.log_probs, prefix);
   return prefix;
 }
 
 void Engine::insert(Prefix prefix, int64_t slot) {
-  if (slot < 0 || slot >= options_.slots) {
-    throw fail(ErrorKind::kConfig, "slot {} of {}", slot, options_.slots);
-  }
+  Slot& s = slots_[checked(slot)];
   const auto caches = caches_of(*prefill_);
   MT_CHECK(prefix.caches.size() == caches.size());
+  remember(prefix, slot);
   for (size_t i = 0; i < caches.size(); ++i) caches[i]->array = std::move(prefix.caches[i]);
   insert_program()({integers({}, {static_cast<int32_t>(slot)})});
   for (nnx::Variable* v : caches) v->array = nullptr;
-  slots_[static_cast<size_t>(slot)] = {prefix.length, prefix.first.id, prefix.sampling};
+  s = {prefix.length, prefix.first.id, std::move(prefix.sampling), std::move(prefix.tokens)};
 }
 
 void Engine::check_finite(const Token& token, int64_t position) const {
@@ -291,12 +448,20 @@ void Engine::check_finite(const Token& token, int64_t position) const {
              position, config_.text("load_parameters_path"), config_.text("dtype"));
 }
 
-std::vector<Token> Engine::tokens_of(const std::vector<pjrt::Array>& results,
+std::vector<Token> Engine::tokens_of(Choice choice, const std::vector<pjrt::Array>& results,
                                      std::span<const Sampling> rows) const {
   const Tensor ids = results[0].to_host(), log_probs = results[1].to_host();
   std::vector<Token> out;
   for (size_t i = 0; i < rows.size(); ++i) {
     out.push_back({ids.data<int32_t>()[i], log_probs.data<float>()[i], {}});
+  }
+  if (choice != Choice::kFull) return out;
+  const Tensor top_ids = results[2].to_host(), top_log_probs = results[3].to_host();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (size_t n = 0; n < static_cast<size_t>(rows[i].top_log_probs); ++n) {
+      const size_t at = i * kMostTopLogProbs + n;
+      out[i].top.push_back({top_ids.data<int32_t>()[at], top_log_probs.data<float>()[at]});
+    }
   }
   return out;
 }
@@ -317,14 +482,15 @@ std::vector<Token> Engine::generate() {
                              integers({options_.slots}, starts)};
   append_sampling(choice, inputs, sampling, positions);
   const std::vector<pjrt::Array> results = generate_program(choice)(inputs);
-  std::vector<Token> out = tokens_of(results, sampling);
-  if (options_.keep_logits) logits_ = results[2].to_host();
+  std::vector<Token> out = tokens_of(choice, results, sampling);
+  if (options_.keep_logits) logits_ = results.back().to_host();
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& s = slots_[i];
     if (s.length == 0) continue;
     check_finite(out[i], s.length + 1);
     if (s.length + 1 >= options_.max_length) continue;
     ++s.length;
+    s.tokens.push_back(s.last);
     s.last = out[i].id;
   }
   return out;

@@ -13,6 +13,7 @@
 #include "models/gemma3/session.h"
 #include "nnx/jit.h"
 #include "serve/sampler.h"
+#include "serve/seen_tokens.h"
 
 namespace mt::serve {
 
@@ -35,11 +36,19 @@ struct Token {
   std::vector<Alternative> top;  // Sampling::top_log_probs of them, the most likely first
 };
 
+struct PrefillOptions {
+  bool log_probs = false;  // of the prompt's tokens too
+};
+
 // A prompt's caches and its first generated token: what insert() puts into a slot.
 struct Prefix {
   std::vector<std::shared_ptr<pjrt::Array>> caches;
-  int64_t length = 0;  // tokens in the caches
+  int64_t length = 0;           // tokens in the caches
+  std::vector<int32_t> tokens;  // these
   Token first;
+  // With PrefillOptions::log_probs: [i] is log p of the i-th token that was given to prefill() or
+  // extend() after all before it; NaN for the first, of which nothing is known.
+  std::vector<float> log_probs;
   Tensor logits;  // f32 [1, V], of the token after the prompt; with keep_logits
   Sampling sampling;
 };
@@ -60,7 +69,13 @@ class Engine {
   // Runs the prompt's 1 to max_length - 1 tokens and chooses the first token. Throws kConfig for a
   // length, token or setting out of range, and kIo (as generate() does) where the weights give no
   // finite logits. `sampling` stays with the row.
-  Prefix prefill(std::span<const int32_t> tokens, const Sampling& sampling);
+  Prefix prefill(std::span<const int32_t> tokens, const Sampling& sampling,
+                 const PrefillOptions& options = {});
+  // The same for a text that begins with what the slot's caches hold: only these tokens are run.
+  // The slot stays as it is; insert() may put the result there or elsewhere. The token that was
+  // chosen last is not in the caches yet.
+  Prefix extend(int64_t slot, std::span<const int32_t> tokens, const Sampling& sampling,
+                const PrefillOptions& options = {});
   void insert(Prefix prefix, int64_t slot);
   // The next token of every slot; those of slots that hold nothing, or are full, mean nothing.
   std::vector<Token> generate();
@@ -70,7 +85,8 @@ class Engine {
   void force(int64_t slot, int32_t token);
   void release(int64_t slot);
 
-  int64_t length(int64_t slot) const;  // tokens in the slot's caches; 0: free
+  int64_t length(int64_t slot) const;                      // tokens in the slot's caches; 0: free
+  const std::vector<int32_t>& tokens(int64_t slot) const;  // these
   int64_t cache_bytes_per_slot() const;
   int64_t bytes_on_device() const;  // of parameters and slots, on the first device
   const EngineOptions& options() const { return options_; }
@@ -81,27 +97,46 @@ class Engine {
     int64_t length = 0;
     int32_t last = 0;  // the token to run next
     Sampling sampling;
+    std::vector<int32_t> tokens;  // in the caches
+  };
+  struct PrefillKind {
+    int64_t tokens = 0;
+    bool chooses = false;  // a token after the last one
+    bool scores = false;   // the tokens' log-probabilities
+    Choice choice = Choice::kGreedy;
   };
   using Model = models::gemma3::Gemma3Model;
 
   std::unique_ptr<Model> make_model(int64_t rows) const;
   std::vector<nnx::Variable*> caches_of(Model& model) const;
-  std::vector<nnx::Output> choose(Model& model, ir::Value last_b1d,
-                                  const std::vector<ir::Value>& in, size_t sampling_at,
-                                  Choice choice) const;
-  std::vector<Token> tokens_of(const std::vector<pjrt::Array>& results,
+  // `in`: the values of the sampling's inputs.
+  std::vector<nnx::Output> choose(Model& model, ir::Value last_b1d, Choice choice,
+                                  std::span<const ir::Value> in, ir::Value seen_bv,
+                                  ir::Value bias_bv) const;
+  std::vector<Token> tokens_of(Choice choice, const std::vector<pjrt::Array>& results,
                                std::span<const Sampling> rows) const;
   void check_finite(const Token& token, int64_t position) const;
-  nnx::Compiled& prefill_program(int64_t tokens, bool choose, Choice choice);
+  nnx::Compiled& program(const std::string& key, const std::vector<nnx::Module*>& modules,
+                         const std::vector<nnx::Input>& inputs, const nnx::Function& fn);
+  nnx::Compiled& prefill_program(const PrefillKind& kind);
   nnx::Compiled& generate_program(Choice choice);
   nnx::Compiled& insert_program();
-  void run_chunk(std::span<const int32_t> tokens, int64_t start, bool last, Prefix& prefix);
+  nnx::Compiled& extract_program();
+  SeenTokens& seen_tokens();
+  void remember(const Prefix& prefix, int64_t slot);
+  void check_prompt(std::span<const int32_t> tokens, int64_t start, const Sampling& sampling) const;
+  // The prompt after `start` tokens, in chunks, on the caches of prefill_, into the prefix.
+  void run_prompt(std::span<const int32_t> tokens, int64_t start, bool scores, Prefix& prefix);
+  void run_chunk(std::span<const int32_t> tokens, std::span<const int32_t> following, int64_t start,
+                 bool scores, Prefix& prefix);
+  size_t checked(int64_t slot) const;  // throws kConfig
   void give_empty_caches(Model& model) const;
 
   const config::Config& config_;
   const models::gemma3::Devices& devices_;
   EngineOptions options_;
   std::unique_ptr<Model> generation_, prefill_;  // the same parameters, caches of slots and 1 rows
+  std::unique_ptr<SeenTokens> seen_;             // once a request needs it
   std::vector<Slot> slots_;
   Tensor logits_;
   std::map<std::string, nnx::Compiled> programs_;

@@ -16,7 +16,7 @@ void check_range(const char* name, float value, float low, float high) {
 }  // namespace
 
 void check(const Sampling& s, int64_t vocab_size) {
-  check_range("temperature", s.temperature, 0, 100);
+  check_range("temperature", s.temperature, 0, 1e6F);
   check_range("nucleus p", s.nucleus_p, 0, 1);
   check_range("min p", s.min_p, 0, 1);
   check_range("repetition penalty", s.repetition_penalty, 0.01F, 100);
