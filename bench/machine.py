@@ -42,6 +42,12 @@ def plugin():
     return f"{match[1]} {match[2]}" if match else "unknown"
 
 
+def pinned_llama_cpp():
+    pins = (ROOT / "bench/requirements-llama-cpp.txt").read_text()
+    match = re.search(r"^(llama-cpp-python)==(\S+)", pins, re.M)
+    return f"{match[1]} {match[2]}"
+
+
 def description():
     now = datetime.datetime.now(datetime.timezone.utc)
     return [
@@ -51,16 +57,23 @@ def description():
     ]
 
 
-def result_path():
+def result_path(what=""):
     cpu = re.sub(r"[^a-z0-9]+", "-", re.sub(r"\(.*?\)", "", cpu_model().lower())).strip("-")
-    return ROOT / "bench/results" / f"{datetime.date.today():%Y-%m-%d}-{cpu}.txt"
+    return ROOT / "bench/results" / f"{datetime.date.today():%Y-%m-%d}-{cpu}{what}.txt"
 
 
-def build_matmul_peak():
-    """The program bench/matmul_peak.cc, built in build/ if that is configured; None otherwise."""
-    program = ROOT / "build/matmul_peak"
+def save_result(lines, what=""):
+    path = result_path(what)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return path.relative_to(ROOT)
+
+
+def build(target):
+    """The program of bench/TARGET.cc, built in build/ if that is configured; None otherwise."""
+    program = ROOT / "build" / target
     if (ROOT / "build/CMakeCache.txt").exists():
-        subprocess.run(["cmake", "--build", ROOT / "build", "--target", "matmul_peak"],
+        subprocess.run(["cmake", "--build", ROOT / "build", "--target", target],
                        stdout=subprocess.DEVNULL, check=False)
     return program if program.exists() else None
 

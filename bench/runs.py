@@ -18,6 +18,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEP_LINE = re.compile(rb"completed step: (\d+), seconds: ([\d.]+).* loss: ([-\d.]+|nan)")
 RUN_LIMIT_SECONDS = 3600
+BUSY = 0.05  # a share of the machine used by others from which figures don't count
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,35 +181,68 @@ def end_group(process):
         pass
 
 
+@dataclasses.dataclass
+class Watched:
+    """A command seen from outside, from just before its start to its end."""
+
+    seen: object  # what reading its output gave
+    status: int
+    wall: float
+    cpu: float
+    peak_mib: float
+    others: float  # as in Run
+
+
+def watch(command, environment, folder, read, **streams):
+    """Runs the command in `folder`; read(process, start) reads its output to the end."""
+    busy, start = machine_cpu_seconds(), time.monotonic()
+    process = subprocess.Popen(command, env=environment, cwd=folder, start_new_session=True,
+                               **streams)
+    timer = threading.Timer(RUN_LIMIT_SECONDS, end_group, [process])
+    timer.start()
+    try:
+        seen = read(process, start)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    except BaseException:
+        end_group(process)
+        raise
+    finally:
+        timer.cancel()
+        if process.stdout:
+            process.stdout.close()
+    wall, cpu = time.monotonic() - start, usage.ru_utime + usage.ru_stime
+    others = (machine_cpu_seconds() - busy - cpu) / (wall * (os.cpu_count() or 1))
+    return Watched(seen, process.returncode, wall, cpu, usage.ru_maxrss / 1024, max(0.0, others))
+
+
+def last_lines(path, count=8):
+    return b"".join(path.read_bytes().splitlines(True)[-count:]).decode(errors="replace")
+
+
 def measure(program, configuration, steps, folder):
     """Runs `program` for `steps` steps in `folder`; raises RuntimeError with its last lines."""
     folder.mkdir(parents=True, exist_ok=True)
     log_path = folder / f"log-{steps}-steps"
-    busy, start = machine_cpu_seconds(), time.monotonic()
     with log_path.open("wb") as log:
-        process = subprocess.Popen(
-            program.command(configuration, steps, folder), stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, env=program.environment(configuration), cwd=folder,
-            start_new_session=True)
-        timer = threading.Timer(RUN_LIMIT_SECONDS, end_group, [process])
-        timer.start()
-        try:
-            done = read_steps(process, start, log)
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        except BaseException:
-            end_group(process)
-            raise
-        finally:
-            timer.cancel()
-    wall = time.monotonic() - start
-    if process.returncode != 0 or len(done) != steps:
-        tail = b"".join(log_path.read_bytes().splitlines(True)[-8:]).decode(errors="replace")
-        raise RuntimeError(f"{program.name} ended with status {process.returncode} after "
-                           f"{len(done)} of {steps} steps of {configuration.name}:\n{tail}")
-    cpu = usage.ru_utime + usage.ru_stime
-    others = (machine_cpu_seconds() - busy - cpu) / (wall * (os.cpu_count() or 1))
-    return Run(done, wall, cpu, usage.ru_maxrss / 1024, max(0.0, others))
+        run = watch(program.command(configuration, steps, folder),
+                    program.environment(configuration), folder,
+                    lambda process, start: read_steps(process, start, log),
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if run.status != 0 or len(run.seen) != steps:
+        raise RuntimeError(f"{program.name} ended with status {run.status} after "
+                           f"{len(run.seen)} of {steps} steps of {configuration.name}:\n"
+                           f"{last_lines(log_path)}")
+    return Run(run.seen, run.wall, run.cpu, run.peak_mib, run.others)
+
+
+def busy_note(all_runs):
+    every = [run.others for run in all_runs]
+    note = (f"  other processes used {100 * statistics.mean(every):.0f} % of the machine "
+            f"on average, {100 * max(every):.0f} % at most")
+    if max(every) > BUSY:
+        note += ": NOT AN IDLE MACHINE, times and shares do not count; CPU seconds come nearer"
+    return note
 
 
 def median_interval(runs, what):

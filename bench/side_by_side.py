@@ -11,8 +11,6 @@ import tempfile
 import machine
 import runs
 
-BUSY = 0.05  # a share of the machine used by others from which figures don't count
-
 
 @dataclasses.dataclass
 class Side:
@@ -147,17 +145,8 @@ def share(configuration, step_seconds, peak):
     return 100 * configuration.flops() / (step_seconds * peak * 1e9)
 
 
-def busy_note(sides):
-    every = [run.others for side in sides.values() for run in side.all_runs()]
-    note = (f"  other processes used {100 * statistics.mean(every):.0f} % of the machine "
-            f"on average, {100 * max(every):.0f} % at most")
-    if max(every) > BUSY:
-        note += ": NOT AN IDLE MACHINE, times and shares do not count; CPU seconds come nearer"
-    return note
-
-
 def find_peak(options):
-    program = options.matmul_peak or machine.build_matmul_peak()
+    program = options.matmul_peak or machine.build("matmul_peak")
     if program is None:
         progress("no matmul_peak program (make build first): the shares of the peak are left out")
         return None
@@ -178,15 +167,8 @@ def main(arguments):
         print(lines[-1], flush=True)
     blocks, all_kept = compare_all(programs, options, peak)
     if options.save:
-        save(lines + blocks)
+        progress(f"saved {machine.save_result(lines + blocks)}")
     return 1 if options.check and not all_kept else 0
-
-
-def save(lines):
-    path = machine.result_path()
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(lines) + "\n")
-    progress(f"saved {path.relative_to(runs.ROOT)}")
 
 
 def compare_all(programs, options, peak):
@@ -202,7 +184,7 @@ def compare_all(programs, options, peak):
             block = ["", f"{c.name}: {c.devices} device(s), {c.tokens()} tokens a step, "
                      f"{c.shape.parameters() / 1e6:.1f} M parameters",
                      f"  {'':<34}{'MaxText':>12}{'ours':>12}{'ratio':>9}  promise", *body,
-                     busy_note(sides)]
+                     runs.busy_note(run for side in sides.values() for run in side.all_runs())]
             print("\n".join(block), flush=True)
             lines += block
     return lines, all_kept
