@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "config/keys.h"
+#include "config/paths.h"
 #include "config/settings.h"
 #include "config/validate.h"
 #include "sharding/axes.h"
@@ -78,10 +79,18 @@ void derive_paths(Values& values, const std::map<std::string, std::string>& envi
   };
   auto& run = std::get<std::string>(values["run_name"]);
   if (run.empty()) run = variable("JOBSET_NAME");
-  for (const char* key : {"base_output_directory", "jax_cache_dir", "pjrt_plugin", "dataset_path",
-                          "tokenizer_path", "load_parameters_path", "metrics_file"}) {
+  check_run_name(run);
+  const std::string home = home_folder(environment);
+  for (const char* key :
+       {"base_output_directory", "jax_cache_dir", "pjrt_plugin", "dataset_path", "tokenizer_path",
+        "load_parameters_path", "metrics_file", "dump_hlo_local_dir"}) {
+    // MaxText's commands name a bucket here, which synthetic data does not read.
+    if (key == std::string_view("dataset_path") &&
+        std::get<std::string>(values["dataset_type"]) == "synthetic") {
+      continue;
+    }
     auto& path = std::get<std::string>(values[key]);
-    if (path.starts_with("~/") && !variable("HOME").empty()) path.replace(0, 1, variable("HOME"));
+    path = local_path(key, path, home);
   }
   std::string base = std::get<std::string>(values["base_output_directory"]);
   if (!base.empty() && !base.ends_with('/')) base += '/';

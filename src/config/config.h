@@ -19,10 +19,11 @@ class Config {
  public:
   // args: [CONFIG.yml] key=value ... (without a file: base.yml of the packaged configs folder).
   // environment: M_<KEY>=value settings, JOBSET_NAME (stands in for an empty run_name), HOME (for
-  // ~/ in paths), and MAXTEXT_CONFIGS, the configs folder (else found beside the program).
-  // Order: table defaults < CONFIG.yml (and its base_config) < models/<model_name>.yml < M_* or
-  // command line; a key set by both of the last two needs override_model_config=true.
-  // Throws kConfig, one line naming key, value and what was expected (file:line for YAML), or kIo.
+  // ~/ in paths; else the system's list of users), and MAXTEXT_CONFIGS, the configs folder (else
+  // found beside the program). Order: table defaults < CONFIG.yml (and its base_config) <
+  // models/<model_name>.yml < M_* or command line; a key set by both of the last two needs
+  // override_model_config=true. Throws kConfig, one line naming key, value and what was expected
+  // (file:line for YAML), or kIo.
   static Config load(const std::vector<std::string>& args,
                      const std::map<std::string, std::string>& environment);
 

@@ -315,6 +315,38 @@ TEST(Derived, RunNameAndFolders) {
   EXPECT_EQ(load({}, {{"HOME", "/home/x"}}).text("jax_cache_dir"), "/home/x/jax_cache");
 }
 
+TEST(Derived, HomeIsNeverTheCurrentFolder) {
+  for (const Environment& environment : {Environment{}, Environment{{"HOME", ""}}}) {
+    EXPECT_TRUE(load({}, environment).text("jax_cache_dir").starts_with('/'));
+    EXPECT_TRUE(load({"jax_cache_dir=~"}, environment).text("jax_cache_dir").starts_with('/'));
+  }
+  EXPECT_EQ(load({"dump_hlo_local_dir=~/d"}, {{"HOME", "/h"}}).text("dump_hlo_local_dir"), "/h/d");
+  EXPECT_EQ(load({"metrics_file=a~/b"}, {{"HOME", "/h"}}).text("metrics_file"), "a~/b");
+}
+
+TEST(Derived, CloudStorageIsNoFolder) {
+  for (const char* key : {"base_output_directory", "jax_cache_dir", "tokenizer_path",
+                          "load_parameters_path", "metrics_file", "dump_hlo_local_dir"}) {
+    EXPECT_EQ(refusal({std::string(key) + "=gs://bucket/x"}),
+              std::string(key) +
+                  "=gs://bucket/x: cloud storage and addresses are not supported, only files and "
+                  "folders");
+  }
+  EXPECT_NE(refusal({"dataset_type=text", "dataset_path=s3://b"}), "accepted");
+  EXPECT_EQ(refusal({"dataset_path=gs://maxtext-dataset"}), "accepted") << "synthetic reads none";
+}
+
+TEST(Derived, ARunStaysInItsFolder) {
+  for (const char* name : {"..", "../x", "a/../../x", "a/.."}) {
+    EXPECT_EQ(refusal({std::string("run_name=") + name}),
+              std::string("run_name=") + name + ": would lie outside base_output_directory");
+  }
+  EXPECT_NE(refusal({}, {{"JOBSET_NAME", "../x"}}), "accepted");
+  for (const char* name : {"a..b", "...", "a/b"}) {
+    EXPECT_EQ(refusal({std::string("run_name=") + name}), "accepted");
+  }
+}
+
 TEST(Derived, ModelNumbers) {
   const Config config = load({"head_dim=32", "rope_max_timescale=5000"});
   EXPECT_DOUBLE_EQ(config.number("query_pre_attn_scalar"), 32);
@@ -330,6 +362,17 @@ TEST(Limits, OfSingleKeys) {
             "warmup_steps_fraction=1.5: must be at least 0 and at most 1");
   EXPECT_EQ(refusal({"dropout_rate=1"}), "dropout_rate=1.0: must be at least 0 and less than 1");
   EXPECT_EQ(refusal({"learning_rate=-1"}), "learning_rate=-1.0: must be at least 0");
+  EXPECT_EQ(refusal({"z_loss_multiplier=1e300"}),
+            "z_loss_multiplier=1e+300: too large for float32");
+  EXPECT_EQ(refusal({"adam_eps=1e-50"}), "adam_eps=1e-50: too small for float32");
+  for (const char* key : {"learning_rate", "adam_weight_decay", "adam_eps_root",
+                          "gradient_clipping_threshold", "decode_sampling_temperature",
+                          "rope_linear_scaling_factor", "normalization_layer_epsilon"}) {
+    EXPECT_NE(refusal({std::string(key) + "=1e39"}).find("too large"), std::string::npos) << key;
+    EXPECT_NE(refusal({std::string(key) + "=1e-39"}).find("too small"), std::string::npos) << key;
+    EXPECT_EQ(refusal({std::string(key) + "=3e38"}), "accepted") << key;
+  }
+  EXPECT_NE(refusal({"query_pre_attn_scalar=1e-300"}), "accepted");
   EXPECT_EQ(refusal({"dtype=int8"}), "dtype=int8: not one of bfloat16, float32");
   EXPECT_EQ(refusal({"attention=falsh"}),
             "attention=falsh: not one of autoselected, dot_product, flash");

@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "config/yaml_file.h"
@@ -74,12 +76,23 @@ std::string range_text(const Range& range) {
   return text;
 }
 
+// Every number of the table meets float32 in the end, as a constant of a program or an input.
+void check_float32(const Key& key, double number) {
+  const double size = std::abs(number);
+  constexpr double kLeast = std::numeric_limits<float>::min();
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (number == 0 || (size >= kLeast && size <= kMost)) return;
+  throw fail(ErrorKind::kConfig, "{}={}: too {} for float32", key.name, to_text(number),
+             size < kLeast ? "small" : "large");
+}
+
 void check_range(const Key& key, const Value& value) {
   double number = 0;
   if (const auto* i = std::get_if<int64_t>(&value)) {
     number = static_cast<double>(*i);
   } else if (const auto* d = std::get_if<double>(&value)) {
     number = *d;
+    check_float32(key, number);
   } else {
     return;
   }

@@ -31,7 +31,13 @@ BatchSizes global_batch_sizes(int64_t devices, double per_device_batch_size,
     throw fail(ErrorKind::kConfig, "per_device_batch_size={} is not a batch size",
                per_device_batch_size);
   }
-  const auto micro = static_cast<int64_t>(rows);
+  const auto micro = static_cast<int64_t>(std::llround(rows));
+  // MaxText cuts the rest off and counts it as trained on all the same.
+  if (micro >= 1 && std::abs(rows - static_cast<double>(micro)) > 1e-6 * rows) {
+    throw fail(ErrorKind::kConfig,
+               "per_device_batch_size={} on {} devices makes {} sequences: not a whole number",
+               per_device_batch_size, devices, rows);
+  }
   if (micro < 1 || gradient_accumulation_steps < 1) {
     throw fail(ErrorKind::kConfig,
                "per_device_batch_size={} on {} devices with gradient_accumulation_steps={} leaves "

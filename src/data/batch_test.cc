@@ -266,15 +266,22 @@ TEST(BatchSizes, AsMaxText) {
   EXPECT_EQ(sizes(4, 4, 1), std::pair(int64_t{16}, int64_t{16}));
   EXPECT_EQ(sizes(4, 1.5, 2), std::pair(int64_t{12}, int64_t{12}));
   EXPECT_EQ(sizes(4, 0.5, 3), std::pair(int64_t{12}, int64_t{6}));
-  try {
-    global_batch_sizes(2, 0.25, 1);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_STREQ(
-        e.what(),
-        "per_device_batch_size=0.25 on 2 devices with gradient_accumulation_steps=1 leaves "
-        "no row to train on");
-  }
+  EXPECT_EQ(sizes(10, 0.7, 1), std::pair(int64_t{10}, int64_t{7}));
+  const auto refusal = [](int64_t devices, double per_device) -> std::string {
+    try {
+      global_batch_sizes(devices, per_device, 1);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal(2, 0.125),
+            "per_device_batch_size=0.125 on 2 devices with gradient_accumulation_steps=1 leaves "
+            "no row to train on");
+  EXPECT_EQ(refusal(1, 1.5),
+            "per_device_batch_size=1.5 on 1 devices makes 1.5 sequences: not a whole number");
+  EXPECT_EQ(refusal(4, 0.3),
+            "per_device_batch_size=0.3 on 4 devices makes 1.2 sequences: not a whole number");
 }
 
 }  // namespace
