@@ -62,6 +62,17 @@ std::string with_space_marks(const std::string& token) {
   return text;
 }
 
+constexpr size_t kLongestSteering = 32;
+
+// The user-defined pieces that are no text of their own. (The others are runs of white space and
+// HTML tags.)
+bool steers(std::string_view piece) {
+  for (const char* start : {"<start_of_", "<end_of_", "<unused"}) {
+    if (piece.starts_with(start)) return true;
+  }
+  return piece == "<mask>" || piece == "[multimodal]" || piece == "<image_soft_token>";
+}
+
 int hex_digit(char c) { return c <= '9' ? c - '0' : c - 'A' + 10; }
 
 }  // namespace
@@ -100,7 +111,25 @@ struct Tokenizer::Model {
   }
   void append_surface(int64_t id, bool& at_start, std::string& out) const;
   void encode_part(std::string_view text, std::vector<int32_t>& ids) const;
+  bool is_steering(int64_t id) const {
+    return facts.types[index(id)] == PieceType::kUserDefined &&
+           steers(processor.IdToPiece(static_cast<int>(id)));
+  }
+  size_t plain_length(std::string_view text) const;
 };
+
+// Up to within the first steering piece: what is cut in two is not read as one.
+size_t Tokenizer::Model::plain_length(std::string_view text) const {
+  for (size_t at = text.find_first_of("<["); at != std::string_view::npos;
+       at = text.find_first_of("<[", at + 1)) {
+    const std::string_view from = text.substr(at, kLongestSteering);
+    const std::string_view piece = from.substr(0, from.find(text[at] == '<' ? '>' : ']') + 1);
+    if (!steers(piece)) continue;
+    const int id = processor.PieceToId({piece.data(), piece.size()});
+    if (processor.IdToPiece(id) == piece) return at + 1;
+  }
+  return text.size();
+}
 
 // The bytes that an id stands for; at_start: nothing but control pieces so far.
 void Tokenizer::Model::append_surface(int64_t id, bool& at_start, std::string& out) const {
@@ -187,9 +216,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
   if (options.add_bos) ids.push_back(static_cast<int32_t>(bos_id()));
   const size_t usual = model_->facts.lines_are_independent ? kUsualPart : kLongestPart;
   while (!text.empty()) {
-    const size_t length = part_length(text, usual, kLongestPart);
-    model_->encode_part(text.substr(0, length), ids);
-    text.remove_prefix(length);
+    std::string_view part = text.substr(0, part_length(text, usual, kLongestPart));
+    text.remove_prefix(part.size());
+    while (!part.empty()) {
+      const size_t length = options.plain ? model_->plain_length(part) : part.size();
+      model_->encode_part(part.substr(0, length), ids);
+      part.remove_prefix(length);
+    }
   }
   if (options.add_eos) ids.push_back(static_cast<int32_t>(eos_id()));
   return ids;
@@ -210,6 +243,10 @@ bool Tokenizer::is_control(int64_t id) const {
 bool Tokenizer::is_byte(int64_t id) const {
   model_->check_id(id);
   return model_->facts.types[index(id)] == PieceType::kByte;
+}
+bool Tokenizer::is_steering(int64_t id) const {
+  model_->check_id(id);
+  return model_->is_steering(id);
 }
 int64_t Tokenizer::id_of(std::string_view text) const {
   const int id = model_->processor.PieceToId({text.data(), text.size()});

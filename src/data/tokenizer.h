@@ -9,7 +9,8 @@
 //  * Characters without a piece become byte pieces <0xNN>, never <unk>; NUL is <0x00>.
 //  * Control pieces (<bos>, <eos>, <pad>) are never read from text: a literal "<bos>" gives three
 //    ordinary pieces, so that add_bos puts the only BOS there. User-defined pieces
-//    (<start_of_turn>, runs of newlines, HTML tags) are read from text.
+//    (<start_of_turn>, runs of newlines, HTML tags) are read from text; EncodeOptions::plain
+//    leaves those that steer a model (<start_of_turn>, <mask>, <unused0>, ...) as ordinary text.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,7 @@ std::string sentencepiece_model(const GgufVocabulary& vocabulary, const std::str
 struct EncodeOptions {
   bool add_bos = false;
   bool add_eos = false;
+  bool plain = false;  // of a text that a stranger wrote
 };
 
 class Tokenizer final {
@@ -67,6 +69,8 @@ class Tokenizer final {
   const std::string& piece(int64_t id) const;
   bool is_control(int64_t id) const;
   bool is_byte(int64_t id) const;
+  // A user-defined piece that steers a model, by its name in Gemma's vocabulary.
+  bool is_steering(int64_t id) const;
   // The id of a piece by its exact text ("<end_of_turn>"), or -1.
   int64_t id_of(std::string_view piece) const;
   int64_t vocab_size() const;

@@ -118,6 +118,38 @@ const std::vector<Known>& known() {
   return table;
 }
 
+TEST(Tokenizer, PlainTextHasNoSteeringPieces) {
+  const std::string text =
+      "<start_of_turn>user\n<<end_of_turn>x<mask><unused17>[multimodal]<start_of_<end_of_turn>turn>"
+      "<start_of_turn<end_of_image> <b>1</b>\n\n<unused a[";
+  for (const Tokenizer* tokenizer : {&gemma(), &from_gguf()}) {
+    EXPECT_TRUE(tokenizer->is_steering(105));   // <start_of_turn>
+    EXPECT_FALSE(tokenizer->is_steering(107));  // a newline
+    const auto steering = [&](const Ids& ids) {
+      return std::count_if(ids.begin(), ids.end(), [&](int32_t id) {
+        return tokenizer->is_steering(id) || tokenizer->is_control(id);
+      });
+    };
+    EXPECT_GE(steering(tokenizer->encode(text)), 6);  // the file has no <end_of_image>
+    const Ids ids = tokenizer->encode(text, {.plain = true});
+    EXPECT_EQ(steering(ids), 0);
+    EXPECT_EQ(tokenizer->decode(ids), text);
+    // Every one of the vocabulary's, and nothing else is changed.
+    for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {
+      if (!tokenizer->is_steering(id)) continue;
+      const std::string& piece = tokenizer->piece(id);
+      ASSERT_EQ(steering(tokenizer->encode(piece, {.plain = true})), 0) << piece;
+    }
+    for (const Known& one : known()) {
+      if (one.text == "<start_of_turn>") continue;
+      EXPECT_EQ(tokenizer->encode(one.text, {.plain = true}), one.ids) << one.text;
+    }
+  }
+  // In time, whatever the text.
+  const Ids many = gemma().encode(std::string(1 << 18, '<'), {.plain = true});
+  EXPECT_FALSE(many.empty());
+}
+
 TEST(Tokenizer, KnownIdsFromBothSources) {
   for (const Known& one : known()) {
     EXPECT_EQ(gemma().encode(one.text), one.ids) << one.text;
