@@ -87,6 +87,30 @@ TEST_F(DecodeProgram, TheSameTextInPiecesAndWithTheSameSeed) {
   EXPECT_EQ(output({"decode_sampling_strategy=nucleus", "decode_sampling_nucleus_p=1e-6"}), greedy);
 }
 
+TEST_F(DecodeProgram, PenaltiesAndBiasChangeTheText) {
+  const std::string greedy = output();
+  // The same 8 tokens wherever the output is the same text.
+  EXPECT_NE(output({"decode_sampling_repetition_penalty=5"}), greedy);
+  EXPECT_NE(output({"decode_sampling_frequency_penalty=5"}), greedy);
+  EXPECT_NE(output({"decode_sampling_presence_penalty=5"}), greedy);
+  EXPECT_EQ(output({"decode_logit_bias=107:-0.0"}), greedy);
+  const std::string a = output({"decode_logit_bias=97:1000"});  // a byte piece, again and again
+  EXPECT_NE(a, greedy);
+  const Words draw{"decode_sampling_strategy=weighted", "decode_sampling_temperature=5",
+                   "decode_sampling_min_p=1"};
+  EXPECT_EQ(output(draw), greedy);
+}
+
+TEST_F(DecodeProgram, TellsLogProbabilities) {
+  const ProgramEnd end = run({"return_log_prob=true", "decode_top_log_probs=2"});
+  ASSERT_EQ(end.code, 0) << end.err;
+  const std::string of_output = end.out.substr(end.out.find("log p of output    0:"));
+  EXPECT_NE(end.out.find("log p of prompt    0:           `"), std::string::npos) << end.out;
+  EXPECT_NE(end.out.find("log p of prompt    1:   -"), std::string::npos) << end.out;
+  EXPECT_NE(of_output.find("` of `"), std::string::npos) << of_output;
+  EXPECT_EQ(end.out.find("nan"), std::string::npos);
+}
+
 TEST_F(DecodeProgram, Faults) {
   EXPECT_NE(fault({"prompt=the cat the cat the cat"}, 2).find("max_prefill_predict_length=8"),
             std::string::npos);
@@ -98,6 +122,20 @@ TEST_F(DecodeProgram, Faults) {
             std::string::npos);
   EXPECT_NE(fault({"decode_sampling_temperature=0"}, 2).find("decode_sampling_temperature"),
             std::string::npos);
+  for (const auto& [word, part] : std::vector<std::pair<std::string, std::string>>{
+           {"decode_sampling_min_p=1.5", "decode_sampling_min_p"},
+           {"decode_sampling_repetition_penalty=0", "decode_sampling_repetition_penalty"},
+           {"decode_sampling_presence_penalty=1e9", "decode_sampling_presence_penalty"},
+           {"decode_sampling_frequency_penalty=x", "decode_sampling_frequency_penalty"},
+           {"decode_top_log_probs=21", "decode_top_log_probs"},
+           {"decode_top_log_probs=2", "needs return_log_prob=true"},
+           {"decode_logit_bias=5", "'5' is not id:bias"},
+           {"decode_logit_bias=5:1,", "is not id:bias"},
+           {"decode_logit_bias=5:inf", "is not id:bias"},
+           {"decode_logit_bias=5:1,5:2", "token 5 stands there twice"},
+           {"decode_logit_bias=300:1", "a logit bias for token 300: the vocabulary has 300"}}) {
+    EXPECT_NE(fault({word}, 2).find(part), std::string::npos) << word;
+  }
   EXPECT_NE(fault({"load_parameters_path=/nowhere/x.gguf"}, 3).find("/nowhere/x.gguf"),
             std::string::npos);
   EXPECT_NE(fault({"prompt=\xff\xfe"}, 3).find("UTF-8"), std::string::npos);

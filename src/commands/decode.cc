@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "commands/sampling_keys.h"
 #include "config/config.h"
 #include "data/open_tokenizer.h"
 #include "models/gemma3/from_run.h"
@@ -18,28 +19,6 @@ namespace mt::commands {
 namespace {
 
 using config::Config;
-
-serve::Sampling sampling_from(const Config& config) {
-  const std::string& strategy = config.text("decode_sampling_strategy");
-  serve::Sampling s;
-  if (strategy == "greedy") return s;
-  s.temperature = static_cast<float>(config.number("decode_sampling_temperature"));
-  s.seed = static_cast<uint64_t>(config.integer("decode_sampling_seed"));
-  const auto needs = [&](const char* key, bool given) {
-    if (!given) {
-      throw fail(ErrorKind::kConfig, "decode_sampling_strategy={} needs {} above 0", strategy, key);
-    }
-  };
-  if (strategy == "topk" || strategy == "composite") {
-    s.top_k = static_cast<int32_t>(config.integer("decode_sampling_top_k"));
-    needs("decode_sampling_top_k", s.top_k > 0);
-  }
-  if (strategy == "nucleus" || strategy == "composite") {
-    s.nucleus_p = static_cast<float>(config.number("decode_sampling_nucleus_p"));
-    needs("decode_sampling_nucleus_p", s.nucleus_p > 0);
-  }
-  return s;
-}
 
 serve::EngineOptions engine_options(const Config& config) {
   serve::EngineOptions o;
@@ -93,23 +72,53 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+struct Generated {
+  std::string text;
+  std::vector<float> prompt_log_probs;
+  std::vector<serve::Token> tokens;  // with the end, if one came
+};
+
+// With the alternatives, if any were asked for.
+void report_log_probs(const data::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
+                      const Generated& generated) {
+  const auto piece = [&](int32_t id) {
+    return id < tokenizer.vocab_size() ? tokenizer.piece(id) : fmt::format("token {}", id);
+  };
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    const float p = generated.prompt_log_probs[i];
+    log_line("log p of prompt {:4}: {:>9} `{}`", i, i == 0 ? "" : fmt::format("{:.4f}", p),
+             piece(prompt[i]));
+  }
+  for (size_t i = 0; i < generated.tokens.size(); ++i) {
+    const serve::Token& t = generated.tokens[i];
+    std::string others;
+    for (const auto& [id, p] : t.top) {
+      others += fmt::format("{} `{}` {:.4f}", others.empty() ? " of" : ",", piece(id), p);
+    }
+    log_line("log p of output {:4}: {:9.4f} `{}`{}", i, t.log_prob, piece(t.id), others);
+  }
+}
+
 // Prefill, insert, and one step a token; shows the text on a terminal as it comes. Compiling is
 // done before, so that the rates are the machine's.
-std::string generate(serve::Engine& engine, const Config& config, const data::Tokenizer& tokenizer,
-                     const std::vector<int32_t>& prompt) {
+Generated generate(serve::Engine& engine, const Config& config, const data::Tokenizer& tokenizer,
+                   const std::vector<int32_t>& prompt) {
   const bool streams = isatty(STDOUT_FILENO) != 0;
   data::StreamDecoder decoder(tokenizer);
-  std::string text;
+  Generated out;
   const auto show = [&](const std::string& piece) {
-    text += piece;
+    out.text += piece;
     if (!streams) return;
     fmt::print("{}", piece);
     std::fflush(stdout);
   };
   show(config.text("prompt"));
   const auto start = Clock::now();
-  serve::Prefix prefix = engine.prefill(prompt, sampling_from(config));
+  serve::Prefix prefix =
+      engine.prefill(prompt, sampling_from(config), {.log_probs = config.flag("return_log_prob")});
   const double prefill_seconds = seconds_since(start);
+  out.prompt_log_probs = prefix.log_probs;
+  out.tokens.push_back(prefix.first);
   int32_t id = prefix.first.id;
   engine.insert(std::move(prefix), 0);
   const auto begin = Clock::now();
@@ -118,7 +127,8 @@ std::string generate(serve::Engine& engine, const Config& config, const data::To
     // A model may have rows that no piece belongs to.
     show(id < tokenizer.vocab_size() ? decoder.push(id) : decoder.flush() + "\uFFFD");
     if (engine.length(0) + 1 >= engine.options().max_length) break;
-    id = engine.generate()[0].id;
+    out.tokens.push_back(engine.generate()[0]);
+    id = out.tokens.back().id;
     ++generated;
   }
   const double seconds = seconds_since(begin);
@@ -129,7 +139,8 @@ std::string generate(serve::Engine& engine, const Config& config, const data::To
       "({:.1f} tokens/s).",
       prompt.size(), prefill_seconds, static_cast<double>(prompt.size()) / prefill_seconds,
       generated, seconds, static_cast<double>(generated) / std::max(seconds, 1e-9));
-  return text.substr(config.text("prompt").size());
+  out.text.erase(0, config.text("prompt").size());
+  return out;
 }
 
 }  // namespace
@@ -148,6 +159,7 @@ int decode(const std::vector<std::string>& args) {
   const auto tokenizer = data::open_tokenizer(
       data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path")),
       models::gemma3::sizes_from(config).vocab_size);
+  check(sampling_from(config), models::gemma3::sizes_from(config).vocab_size);
   const std::vector<int32_t> prompt = prompt_tokens(config, tokenizer);
   const auto devices = models::gemma3::open_devices(config);
   serve::Engine engine(config, devices, options);
@@ -156,8 +168,10 @@ int decode(const std::vector<std::string>& args) {
   log_line("Cache: {:.1f} MB a slot of {} tokens",
            static_cast<double>(engine.cache_bytes_per_slot()) / 1e6, options.max_length);
   engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config));
-  const std::string text = generate(engine, config, tokenizer, prompt);
+  const Generated generated = generate(engine, config, tokenizer, prompt);
+  const std::string& text = generated.text;
   log_line("Input `{}` -> `{}`", config.text("prompt"), text);
+  if (config.flag("return_log_prob")) report_log_probs(tokenizer, prompt, generated);
   const std::string& expected = config.text("autoregressive_decode_assert");
   if (!text.starts_with(expected)) {
     throw fail(ErrorKind::kConfig, "generated text mismatch: expected it to begin with `{}`",

@@ -296,8 +296,8 @@ TEST(Sampling, RangesAndTheCheapestProgram) {
     return "";
   };
   EXPECT_EQ(error({}), "");
-  EXPECT_EQ(error({.temperature = -1}), "temperature is -1: expected 0 to 1000000");
-  EXPECT_EQ(error({.temperature = NAN}), "temperature is nan: expected 0 to 1000000");
+  EXPECT_EQ(error({.temperature = -1}), "temperature is -1: expected 0 or more");
+  EXPECT_EQ(error({.temperature = NAN}), "temperature is nan: expected 0 or more");
   EXPECT_EQ(error({.top_k = -2}), "top k is -2: expected 0 or more");
   EXPECT_EQ(error({.nucleus_p = 1.5F}), "nucleus p is 1.5: expected 0 to 1");
   EXPECT_EQ(error({.min_p = -0.5F}), "min p is -0.5: expected 0 to 1");

@@ -16,7 +16,9 @@ void check_range(const char* name, float value, float low, float high) {
 }  // namespace
 
 void check(const Sampling& s, int64_t vocab_size) {
-  check_range("temperature", s.temperature, 0, 1e6F);
+  if (!std::isfinite(s.temperature) || s.temperature < 0) {
+    throw fail(ErrorKind::kConfig, "temperature is {}: expected 0 or more", s.temperature);
+  }
   check_range("nucleus p", s.nucleus_p, 0, 1);
   check_range("min p", s.min_p, 0, 1);
   check_range("repetition penalty", s.repetition_penalty, 0.01F, 100);
