@@ -380,6 +380,25 @@ TEST(Limits, OfSingleKeys) {
             std::string::npos);
 }
 
+TEST(Limits, ModelsThatLeave64Bits) {
+  EXPECT_EQ(refusal({"model_name=gemma3-270m", "global_parameter_scale=1099511627776"}),
+            "global_parameter_scale=1099511627776 and the base sizes make a model of 1.1e+20 "
+            "parameters: more than the 1e+15 that are possible");
+  EXPECT_NE(refusal({"base_mlp_dim=2147483647", "base_emb_dim=2147483646"}), "accepted");
+}
+
+TEST(Limits, ThePatternOfADumpIsOne) {
+  for (const char* pattern : {"[", "(", "a{2", "*", "(?=x)", "(?!x)", "(?<=x)", "a\\"}) {
+    const std::string text = refusal({std::string("dump_hlo_module_name=") + pattern});
+    EXPECT_TRUE(text.starts_with(std::string("dump_hlo_module_name=") + pattern +
+                                 ": not a regular expression: "))
+        << text;
+  }
+  for (const char* pattern : {"", "jit_.*", "(?:a|b)+", "^jit_\\w+$", "[[:alpha:]]"}) {
+    EXPECT_EQ(refusal({std::string("dump_hlo_module_name=") + pattern}), "accepted") << pattern;
+  }
+}
+
 TEST(Limits, BetweenKeys) {
   EXPECT_EQ(refusal({"head_dim=15"}), "head_dim=15: must be even (rotary embedding turns pairs)");
   EXPECT_EQ(refusal({"base_num_query_heads=6", "base_num_kv_heads=4"}),

@@ -1,6 +1,7 @@
 #include "config/validate.h"
 
 #include <cmath>
+#include <regex>
 
 #include "base/error.h"
 
@@ -26,6 +27,21 @@ void validate_model(const Config& config) {
   }
 }
 
+// As a double: the products of sizes that no machine has leave 64 bits.
+void validate_size(const Config& config) {
+  const auto size = [&](const char* key) { return config.number(key); };
+  const double heads = 2 * size("num_query_heads") + 2 * size("num_kv_heads");
+  const double layer = size("emb_dim") * (heads * size("head_dim") + 3 * size("mlp_dim"));
+  const double parameters =
+      size("vocab_size") * size("emb_dim") + size("num_decoder_layers") * layer;
+  constexpr double kMost = 1e15;
+  if (parameters <= kMost) return;
+  throw fail(ErrorKind::kConfig,
+             "global_parameter_scale={} and the base sizes make a model of {:.1e} parameters: more "
+             "than the {:.0e} that are possible",
+             config.integer("global_parameter_scale"), parameters, kMost);
+}
+
 void validate_training(const Config& config) {
   if (config.integer("learning_rate_schedule_steps") < 1) {
     throw fail(ErrorKind::kConfig, "learning_rate_schedule_steps={}: must be -1 or at least 1",
@@ -48,12 +64,31 @@ void validate_data(const Config& config) {
   }
 }
 
+// RE2, which XLA reads it with, knows neither of what is refused besides faults.
+void validate_dump(const Config& config) {
+  const std::string& pattern = config.text("dump_hlo_module_name");
+  std::string reason;
+  for (const char* part : {"(?=", "(?!", "(?<"}) {
+    if (pattern.find(part) != std::string::npos) reason = fmt::format("{} is not supported", part);
+  }
+  try {
+    const std::regex regex(pattern);
+  } catch (const std::regex_error& error) {
+    reason = error.what();
+  }
+  if (reason.empty()) return;
+  throw fail(ErrorKind::kConfig, "dump_hlo_module_name={}: not a regular expression: {}", pattern,
+             reason);
+}
+
 }  // namespace
 
 void validate(const Config& config) {
   validate_model(config);
+  validate_size(config);
   validate_training(config);
   validate_data(config);
+  validate_dump(config);
   sharding::required_devices(config.parallelism());  // throws if the sizes make no mesh
 }
 
