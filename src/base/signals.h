@@ -1,8 +1,11 @@
-// SIGINT and SIGTERM: the first asks for a clean stop at the next step boundary and says so on
-// stderr; a second one ends the process at once with 128 + its number (130 for SIGINT).
+// SIGINT, SIGTERM and SIGHUP. Before begin(): one line on stderr, and the end with 128 + the
+// signal's number (130, 143, 129). After it: the first asks for a clean stop at the next step and
+// says so at once; a second one ends the process.
 #pragma once
 
 #include <csignal>
+#include <string>
+#include <vector>
 
 namespace mt {
 
@@ -11,21 +14,30 @@ namespace mt {
 // shell's background job) stays ignored.
 class StopSignals final {
  public:
-  StopSignals();
+  // `step`: what the run is made of, "step" or "token".
+  explicit StopSignals(const std::string& step);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
+  void begin();  // the set-up, which can only be ended, is over
   bool requested() const;
   int signal_number() const;  // 0 when no stop was asked for
-  const char* name() const;   // "SIGINT", "SIGTERM" or ""
+  const char* name() const;   // "SIGINT", "SIGTERM", "SIGHUP" or ""
 
  private:
-  struct sigaction old_int_ = {};
-  struct sigaction old_term_ = {};
+  struct Old {
+    int number = 0;
+    struct sigaction action = {};
+  };
+  std::vector<Old> old_;
 };
 
 // The same flag, for code that doesn't hold the object (a data loader's wait, say).
 bool stop_requested();
+
+// A file that grows past the process's limit then fails to be written (EFBIG), as on a full disk;
+// the signal's default is to kill.
+void ignore_file_size_signal();
 
 }  // namespace mt

@@ -1,10 +1,16 @@
 #include "base/signals.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file.h"
 
 namespace mt {
 namespace {
@@ -35,18 +41,21 @@ ChildEnd in_child(Body body) {
   return end;
 }
 
+const std::vector<std::pair<int, std::string>> kAll{
+    {SIGINT, "SIGINT"}, {SIGTERM, "SIGTERM"}, {SIGHUP, "SIGHUP"}};
+
 TEST(StopSignals, NothingAskedAtTheStart) {
-  const StopSignals signals;
+  StopSignals signals("step");
   EXPECT_FALSE(signals.requested());
   EXPECT_EQ(signals.signal_number(), 0);
   EXPECT_STREQ(signals.name(), "");
 }
 
 TEST(StopSignals, FirstSignalOnlyAsks) {
-  for (const int number : {SIGINT, SIGTERM}) {
-    const std::string name = number == SIGINT ? "SIGINT" : "SIGTERM";
+  for (const auto& [number, name] : kAll) {
     const ChildEnd end = in_child([&] {
-      const StopSignals signals;
+      StopSignals signals("step");
+      signals.begin();
       ::raise(number);
       return signals.requested() && stop_requested() && signals.signal_number() == number &&
                      signals.name() == name
@@ -55,26 +64,39 @@ TEST(StopSignals, FirstSignalOnlyAsks) {
     });
     ASSERT_TRUE(WIFEXITED(end.status));
     EXPECT_EQ(WEXITSTATUS(end.status), 7);
-    EXPECT_EQ(end.stderr_text,
-              "\n" + name + ": stopping after this step; once more stops at once\n");
+    EXPECT_EQ(end.stderr_text, name + ": stopping after this step; once more stops at once\n");
+  }
+}
+
+TEST(StopSignals, TheSetUpEndsWithALine) {
+  for (const auto& [number, name] : kAll) {
+    const ChildEnd end = in_child([number = number] {
+      const StopSignals signals("token");
+      ::raise(number);
+      return 7;
+    });
+    ASSERT_TRUE(WIFEXITED(end.status));
+    EXPECT_EQ(WEXITSTATUS(end.status), 128 + number);
+    EXPECT_EQ(end.stderr_text, name + ": stopped before the first token\n");
   }
 }
 
 TEST(StopSignals, SecondSignalEndsAtOnce) {
   const ChildEnd end = in_child([] {
-    const StopSignals signals;
+    StopSignals signals("step");
+    signals.begin();
     ::raise(SIGINT);
     ::raise(SIGINT);
     return 7;
   });
   ASSERT_TRUE(WIFEXITED(end.status));
   EXPECT_EQ(WEXITSTATUS(end.status), 130);
-  EXPECT_NE(end.stderr_text.find("\nstopped at once\n"), std::string::npos);
+  EXPECT_NE(end.stderr_text.find("stopped at once\n"), std::string::npos);
 }
 
 TEST(StopSignals, OldHandlerIsBackAfterwards) {
   const ChildEnd end = in_child([] {
-    { const StopSignals signals; }
+    { const StopSignals signals("step"); }
     ::raise(SIGTERM);
     return 7;
   });
@@ -86,7 +108,7 @@ TEST(StopSignals, OldHandlerIsBackAfterwards) {
 TEST(StopSignals, IgnoredSignalStaysIgnored) {
   const ChildEnd end = in_child([] {
     ::signal(SIGINT, SIG_IGN);
-    const StopSignals signals;
+    StopSignals signals("step");
     ::raise(SIGINT);
     return signals.requested() ? 1 : 7;
   });
@@ -94,13 +116,32 @@ TEST(StopSignals, IgnoredSignalStaysIgnored) {
   EXPECT_EQ(WEXITSTATUS(end.status), 7);
 }
 
+TEST(FileSize, TheLimitIsAnErrorOfTheFile) {
+  const ChildEnd end = in_child([] {
+    ignore_file_size_signal();
+    const rlimit limit{16, 16};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    const std::string path = "/tmp/mt_file_size." + std::to_string(::getpid());
+    try {
+      write_file(path, std::string(100, 'x'));
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      return text.starts_with(path) && text.ends_with("File too large") ? 7 : 2;
+    }
+    return 1;
+  });
+  ASSERT_TRUE(WIFEXITED(end.status)) << "killed by " << WTERMSIG(end.status);
+  EXPECT_EQ(WEXITSTATUS(end.status), 7);
+}
+
 TEST(StopSignals, NewObjectStartsClean) {
   const ChildEnd end = in_child([] {
     {
-      const StopSignals signals;
+      StopSignals signals("step");
+      signals.begin();
       ::raise(SIGINT);
     }
-    const StopSignals signals;
+    StopSignals signals("step");
     return signals.requested() ? 1 : 7;
   });
   EXPECT_EQ(WEXITSTATUS(end.status), 7);

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "base/signals.h"
 #include "commands/decode.h"
 #include "commands/doctor.h"
 #include "commands/parity.h"
@@ -115,6 +116,7 @@ int run(const std::vector<std::string>& args, std::span<const Command> commands)
 
 int run(int argc, char** argv) {
   hold_standard_streams();
+  ignore_file_size_signal();
   return run(std::vector<std::string>(argv + std::min(argc, 1), argv + argc), all_commands());
 }
 
