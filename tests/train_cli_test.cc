@@ -205,6 +205,57 @@ TEST_F(TrainProgram, SigintEndsAfterTheStep) {
   EXPECT_NE(end.err.find("SIGINT: stopping after this step"), std::string::npos) << end.err;
 }
 
+TEST_F(TrainProgram, SighupAndSigtermEndAfterTheStepToo) {
+  for (const auto& [number, name] : {std::pair{SIGHUP, "SIGHUP"}, std::pair{SIGTERM, "SIGTERM"}}) {
+    testing::ProgramRun program(folder_.path(), words({"steps=100000"}));
+    ASSERT_TRUE(program.wait_for("completed step: 1,"));
+    program.send(number);
+    const ProgramEnd end = program.wait();
+    EXPECT_EQ(end.code, 128 + number);
+    EXPECT_EQ(end.err, std::string(name) + ": stopping after this step; once more stops at once\n");
+    EXPECT_TRUE(lines_of(end.out).back().starts_with(std::string("Stopped by ") + name));
+  }
+}
+
+// Compiling can't be stopped, only ended; not without a word.
+TEST_F(TrainProgram, ASignalDuringSetUp) {
+  testing::ProgramRun program(folder_.path(), words({"jax_cache_dir="}));
+  ASSERT_TRUE(program.wait_for("Compiling the train step"));
+  program.send(SIGTERM);
+  const ProgramEnd end = program.wait();
+  EXPECT_EQ(end.code, 143);
+  EXPECT_EQ(end.err, "SIGTERM: stopped before the first step\n");
+  EXPECT_EQ(end.out.find("completed step"), std::string::npos);
+}
+
+TEST_F(TrainProgram, ALossThatIsNotFiniteIsSaidOnce) {
+  const ProgramEnd end = run({"z_loss_multiplier=3e38", "steps=4"});
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_EQ(lines_of(end.err).size(), 1U) << end.err;
+  EXPECT_TRUE(end.err.starts_with("warning: step 0: the loss is inf")) << end.err;
+  EXPECT_NE(end.out.find("completed step: 3,"), std::string::npos);
+}
+
+TEST_F(TrainProgram, MetricsThatCannotBeWrittenEndInAnError) {
+  const ProgramEnd end = run({"metrics_file=/dev/full"});
+  EXPECT_EQ(end.code, 3);
+  EXPECT_NE(end.out.find("completed step: 2,"), std::string::npos) << "the run itself goes on";
+  EXPECT_EQ(lines_of(end.err).back(),
+            "maxtext: error: metrics_file=/dev/full: lines are missing: No space left on device");
+}
+
+TEST_F(TrainProgram, ABatchThatCannotFitNamesItsKeys) {
+  for (const char* word :
+       {"max_target_length=1000000000", "gradient_accumulation_steps=1000000000"}) {
+    const auto start = std::chrono::steady_clock::now();
+    const std::string text = fault({word, "num_vocab_tiling=1"}, 5);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    EXPECT_NE(text.find(word), std::string::npos) << text;
+    EXPECT_NE(text.find("GB of memory is available"), std::string::npos) << text;
+    EXPECT_LT(seconds.count(), 5);
+  }
+}
+
 TEST_F(TrainProgram, TextIsPackedAndItsEndIsSaid) {
   const std::string tokenizer = folder_ / "tokenizer.model", text = folder_ / "text.jsonl";
   write_file(tokenizer, data::write_model(data::tiny_spec()));

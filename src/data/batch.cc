@@ -1,5 +1,6 @@
 #include "data/batch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -43,6 +44,11 @@ BatchSizes global_batch_sizes(int64_t devices, double per_device_batch_size,
                "per_device_batch_size={} on {} devices with gradient_accumulation_steps={} leaves "
                "no row to train on",
                per_device_batch_size, devices, gradient_accumulation_steps);
+  }
+  if (gradient_accumulation_steps > (int64_t{1} << 31) / std::max(micro, devices)) {
+    throw fail(ErrorKind::kConfig,
+               "gradient_accumulation_steps={} of {} sequences each: more than 2^31 a step",
+               gradient_accumulation_steps, micro);
   }
   const int64_t loaded = per_device_batch_size < 1 ? devices : micro;
   return {loaded * gradient_accumulation_steps, micro * gradient_accumulation_steps};

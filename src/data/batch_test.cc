@@ -267,9 +267,9 @@ TEST(BatchSizes, AsMaxText) {
   EXPECT_EQ(sizes(4, 1.5, 2), std::pair(int64_t{12}, int64_t{12}));
   EXPECT_EQ(sizes(4, 0.5, 3), std::pair(int64_t{12}, int64_t{6}));
   EXPECT_EQ(sizes(10, 0.7, 1), std::pair(int64_t{10}, int64_t{7}));
-  const auto refusal = [](int64_t devices, double per_device) -> std::string {
+  const auto refusal = [](int64_t devices, double per_device, int64_t steps = 1) -> std::string {
     try {
-      global_batch_sizes(devices, per_device, 1);
+      global_batch_sizes(devices, per_device, steps);
     } catch (const Error& e) {
       return e.what();
     }
@@ -278,6 +278,9 @@ TEST(BatchSizes, AsMaxText) {
   EXPECT_EQ(refusal(2, 0.125),
             "per_device_batch_size=0.125 on 2 devices with gradient_accumulation_steps=1 leaves "
             "no row to train on");
+  EXPECT_EQ(refusal(4, 1, int64_t{1} << 60),
+            "gradient_accumulation_steps=1152921504606846976 of 4 sequences each: more than 2^31 a "
+            "step");
   EXPECT_EQ(refusal(1, 1.5),
             "per_device_batch_size=1.5 on 1 devices makes 1.5 sequences: not a whole number");
   EXPECT_EQ(refusal(4, 0.3),

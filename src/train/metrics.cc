@@ -127,21 +127,29 @@ void MetricsLogger::flush() {
   if (events_) events_->flush();
 }
 
+void MetricsLogger::finish() {
+  flush();
+  if (!file_fault_.empty()) {
+    throw fail(ErrorKind::kIo, "metrics_file={}: lines are missing: {}", options_.metrics_file,
+               file_fault_);
+  }
+  if (events_ && !events_->fault().empty()) {
+    throw fail(ErrorKind::kIo, "{}: TensorBoard events are missing: {}", events_->path(),
+               events_->fault());
+  }
+}
+
 void MetricsLogger::write_tensorboard(const Scalars& scalars, int64_t step) {
   for (const auto& [name, value] : scalars) events_->scalar(name, value, step);
 }
 
 void MetricsLogger::write_file(const Scalars& scalars, int64_t step) {
-  if (fd_ < 0 || file_failed_) return;
+  if (fd_ < 0 || !file_fault_.empty()) return;
   // Step 0 is a new run. Pipes and terminals can't be truncated, and needn't be.
-  if (step == 0 && ::ftruncate(fd_, 0) != 0 && errno != EINVAL) file_failed_ = true;
-  if (!file_failed_ && !write_all(fd_, metrics_json(scalars, step, options_.run_name) + "\n")) {
-    file_failed_ = true;
-  }
-  if (file_failed_) {
-    log_warning("metrics_file={}: {}: no more lines are written", options_.metrics_file,
-                std::strerror(errno));
-  }
+  const bool ready = step != 0 || ::ftruncate(fd_, 0) == 0 || errno == EINVAL;
+  if (ready && write_all(fd_, metrics_json(scalars, step, options_.run_name) + "\n")) return;
+  file_fault_ = std::strerror(errno);
+  log_warning("metrics_file={}: {}: no more lines are written", options_.metrics_file, file_fault_);
 }
 
 }  // namespace mt::train

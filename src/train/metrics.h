@@ -57,6 +57,8 @@ class MetricsLogger final {
   void write_step(const StepMetrics& metrics);
   void write_eval(const EvalMetrics& metrics);
   void flush();
+  // The run is over: flushes, and throws kIo naming a file that could not be written to its end.
+  void finish();
 
   // The scalars of one step as they are written; step 0's file line has just these, step, run_name.
   Scalars scalars(const StepMetrics& metrics) const;
@@ -67,8 +69,8 @@ class MetricsLogger final {
 
   MetricsOptions options_;
   std::unique_ptr<EventWriter> events_;
-  int fd_ = -1;  // metrics_file
-  bool file_failed_ = false;
+  int fd_ = -1;             // metrics_file
+  std::string file_fault_;  // why no more lines are written
 };
 
 // A line of metrics_file, without the newline: every scalar as a float, "step", "run_name". JSON

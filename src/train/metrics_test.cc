@@ -144,6 +144,14 @@ TEST_F(MetricsTest, FullDiskWarnsOnceAndTrainingGoesOn) {
       testing::internal::GetCapturedStderr(),
       "warning: metrics_file=/dev/full: No space left on device: no more lines are written\n");
   EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 3);
+  try {
+    logger.finish();
+    FAIL() << "the run ends well";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kIo);
+    EXPECT_STREQ(error.what(),
+                 "metrics_file=/dev/full: lines are missing: No space left on device");
+  }
 }
 
 TEST_F(MetricsTest, TensorBoardGetsEveryScalarAndIsFlushedEveryPeriod) {

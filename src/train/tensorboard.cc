@@ -176,7 +176,7 @@ void EventWriter::text(std::string_view tag, std::string_view value, int64_t ste
 }
 
 void EventWriter::add(const std::string& event) {
-  if (failed_) return;
+  if (!fault_.empty()) return;
   buffer_ += tfrecord(event);
   if (std::chrono::steady_clock::now() - last_flush_ > std::chrono::seconds(30)) flush();
 }
@@ -188,8 +188,8 @@ void EventWriter::flush() {
     const ssize_t written = ::write(fd_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      log_warning("{}: {}: no more TensorBoard events are written", path_, std::strerror(errno));
-      failed_ = true;
+      fault_ = std::strerror(errno);
+      log_warning("{}: {}: no more TensorBoard events are written", path_, fault_);
       break;
     }
     rest.remove_prefix(static_cast<size_t>(written));

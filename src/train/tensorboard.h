@@ -24,13 +24,16 @@ class EventWriter final {
   void text(std::string_view tag, std::string_view value, int64_t step = 0);
   void flush();
   const std::string& path() const { return path_; }
+  const std::string& fault() const {
+    return fault_;
+  }  // why no more events are written; "" if they are
 
  private:
   void add(const std::string& event);
 
   std::string path_;
   int fd_ = -1;
-  bool failed_ = false;
+  std::string fault_;
   std::string buffer_;
   std::chrono::steady_clock::time_point last_flush_;
 };

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cmath>
 #include <future>
+#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -51,6 +52,7 @@ class Trainer {
   RunResult run() {
     announce();
     set_up();
+    log_text("Compiling the train step and making the parameters.");
     std::future<void> compiling = compile();
     make_state();
     compiling.get();
@@ -85,6 +87,7 @@ class Trainer {
                                                   parse_dtype(config_.text("mu_dtype")));
     choose_batch();
     check_memory();
+    check_batch_fits();
     weights_ = models::gemma3::open_weights(*model_, config_);
     data_ = std::make_unique<data::Batcher>(open_data(config_, rows_to_load_));
     if (config_.integer("steps") != 0) read_first_batch();
@@ -167,6 +170,32 @@ class Trainer {
     settings.max_target_length = 1;
     settings.num_vocab_tiling = 2;
     check_fits(need, settings);
+  }
+
+  int64_t memory_for_all() const {
+    if (devices_.client->is_cpu()) return available_at_start_;
+    const auto stats = devices_.client->memory_stats(0);
+    const int64_t devices = devices_.partitioner->mesh.device_count();
+    return stats && stats->limit ? *stats->limit * devices : std::numeric_limits<int64_t>::max();
+  }
+
+  // The arrays of a batch, and one layer's input for each of its tokens that are run at once.
+  void check_batch_fits() const {
+    constexpr double kBatchArrays = 6 * sizeof(int32_t);
+    const auto length = static_cast<double>(options_.length);
+    const double batch = kBatchArrays * length * static_cast<double>(rows_to_load_);
+    const double input = length * static_cast<double>(options_.batch_rows) /
+                         static_cast<double>(options_.gradient_accumulation_steps) *
+                         static_cast<double>(sizes_.emb_dim * byte_size(model_->options().dtype));
+    const double most = static_cast<double>(memory_for_all());
+    if (batch + input <= most) return;
+    constexpr double kGb = 1073741824.0;
+    throw fail(ErrorKind::kLimit,
+               "max_target_length={} with per_device_batch_size={} and "
+               "gradient_accumulation_steps={}: a batch and one layer's input need {:.1f} GB, but "
+               "{:.1f} GB of memory is available: make one of them smaller",
+               options_.length, config_.number("per_device_batch_size"),
+               options_.gradient_accumulation_steps, (batch + input) / kGb, most / kGb);
   }
 
   void open_metrics() {
@@ -271,15 +300,15 @@ class Trainer {
   };
 
   RunResult loop() {
-    const StopSignals signals;
+    signals_.begin();
     const int64_t steps = config_.integer("steps");
     ProgressBar bar(0, steps);
     RunResult result;
     std::optional<Pending> pending;
     for (int64_t step = 0; step < steps; ++step) {
-      if (signals.requested()) {
+      if (signals_.requested()) {
         result.end = RunEnd::kStopped;
-        result.signal_number = signals.signal_number();
+        result.signal_number = signals_.signal_number();
         break;
       }
       std::optional<std::vector<Tensor>> batch = next_batch();
@@ -292,13 +321,13 @@ class Trainer {
       pending = std::move(launched);
     }
     if (pending) finish(*pending, bar, result);
-    metrics_->flush();
     if (result.end == RunEnd::kDataEnded) {
       log_line("The data ended after {} of {} steps (num_epoch={}).", result.steps, steps,
                config_.integer("num_epoch"));
     } else if (result.end == RunEnd::kStopped) {
-      log_line("Stopped by {} after {} of {} steps.", signals.name(), result.steps, steps);
+      log_line("Stopped by {} after {} of {} steps.", signals_.name(), result.steps, steps);
     }
+    metrics_->finish();
     return result;
   }
 
@@ -363,10 +392,21 @@ class Trainer {
     m.extra["learning/z_loss"] = at(kZLoss);
     add_sown(pending, m.extra);
     metrics_->write_step(m);
+    warn_unless_finite(m);
     if (pending.step == 0) report_memory("After the first step");
     bar.update(pending.step + 1, m.seconds, m.loss);
     result.steps = pending.step + 1;
     result.last_loss = m.loss;
+  }
+
+  // Once: from there on every step says the same.
+  void warn_unless_finite(const StepMetrics& m) {
+    if (warned_not_finite_ || (std::isfinite(m.loss) && std::isfinite(m.raw_grad_norm))) return;
+    warned_not_finite_ = true;
+    log_warning(
+        "step {}: the loss is {} and the norm of its gradients {}: training goes on, but likely to "
+        "no use (a smaller learning_rate, other data or weights may help)",
+        m.step, m.loss, m.raw_grad_norm);
   }
 
   // "decoder/layers/layers_3/activation_mean", one value a block -> activ_mean/layer_009, ...
@@ -386,6 +426,7 @@ class Trainer {
     }
   }
 
+  StopSignals signals_{"step"};
   const config::Config& config_;
   models::gemma3::Gemma3Config sizes_;
   models::gemma3::Devices devices_;
@@ -404,6 +445,7 @@ class Trainer {
   std::optional<std::vector<Tensor>> ready_;               // read while setting up
   std::optional<std::vector<Tensor>> first_batch_;         // of reuse_example_batch
   Clock::time_point last_done_{};
+  bool warned_not_finite_ = false;
 };
 
 }  // namespace
