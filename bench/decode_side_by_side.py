@@ -181,6 +181,13 @@ def bf16_file(llama_folder):
     return target
 
 
+def flags_of(name, given):
+    """Ours would hold 16-bit weights in float32, its default, unless told otherwise."""
+    if name != "bf16" or any(flag.startswith("weight_dtype=") for flag in given):
+        return given
+    return ["weight_dtype=bfloat16", *given]
+
+
 def parse(arguments):
     parser = argparse.ArgumentParser(
         prog="bench/decode_vs_llama_cpp",
@@ -231,7 +238,8 @@ def compare_all(options, threads, scratch):
     for name in options.only or WEIGHTS:
         weights = runs.ROOT / Q4_K_M if name == "q4_k_m" else bf16_file(options.llama)
         llama = decode_runs.LlamaCpp(options.llama / "build/bin", threads)
-        ours = decode_runs.Ours(options.ours.resolve(), scratch / f"cache-{name}", options.set)
+        ours = decode_runs.Ours(options.ours.resolve(), scratch / f"cache-{name}",
+                                flags_of(name, options.set))
         sides, work = measure_all(name, weights, (llama, ours), options, scratch)
         block, kept = table(name, sides, work)
         print("\n".join(block), flush=True)

@@ -184,6 +184,14 @@ class MaxText(unittest.TestCase):
         self.assertIsNone(self.figures("""echo '{"first_token": true}'"""))
 
 
+class Flags(unittest.TestCase):
+    def test_16_bit_weights_stay_so_unless_told_otherwise(self):
+        self.assertEqual(side_by_side.flags_of("q4_k_m", ["a=b"]), ["a=b"])
+        self.assertEqual(side_by_side.flags_of("bf16", ["a=b"]), ["weight_dtype=bfloat16", "a=b"])
+        self.assertEqual(side_by_side.flags_of("bf16", ["weight_dtype=float32"]),
+                         ["weight_dtype=float32"])
+
+
 class Pins(unittest.TestCase):
     def test_every_requirement_has_its_hash(self):
         text = (runs.ROOT / "bench/requirements-llama-cpp.txt").read_text()
