@@ -217,34 +217,41 @@ template <int kGroup>
 
 // sum += the two products of 16-bit numbers in each lane of w with the two at x. Written out
 // because g++ would load and spread x in an instruction of its own, and copy the sum.
-[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i w, const int16_t* x) {
+[[gnu::always_inline]] inline void add_products(__m512i& sum, __m512i w, const std::byte* x) {
   using Two = int16_t[2];
   asm("vpdpwssd %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(w), "m"(*reinterpret_cast<const Two*>(x)));
 }
 
+// Rows of x, four side by side (Activations): row m begins kNext after row m - 1, but for m = 4 and
+// 8, which begin `far` after the row four before.
+constexpr int64_t kNext = Activations::kChunkBytes;
+[[gnu::always_inline]] inline const std::byte* row_of(const std::byte* x, int64_t far, int m) {
+  constexpr int kTogether = Activations::kTogether;
+  return x + m / kTogether * far + m % kTogether * kNext;
+}
+
 // Adds the products of one chunk to sum[m], 16 columns of row m.
 template <int kGroup, int kM>
-[[gnu::always_inline]] inline void add_chunk(const PanelChunk& w, const int16_t* q,
-                                             const float* scale, __m512 (&sum)[kM]) {
+[[gnu::always_inline]] inline void add_chunk(const PanelChunk& w, const std::byte* x, int64_t far,
+                                             __m512 (&sum)[kM]) {
   constexpr int kLanesOfGroup = kGroup / 4;
-  constexpr int64_t kNext = Activations::kChunkBytes;
 #pragma GCC unroll 4
   for (int g = 0; g < 64 / kGroup; ++g) {
     __m512i product[kM];
 #pragma GCC unroll 16
     for (int m = 0; m < kM; ++m) product[m] = _mm512_setzero_si512();
     for (int j = g * kLanesOfGroup; j < (g + 1) * kLanesOfGroup; ++j) {
-      const int16_t* x = q + 2 * j;
+      const std::byte* two = x + 4 * j;
 #pragma GCC unroll 16
-      for (int m = 0; m < kM; ++m) add_products(product[m], w.pair[j].even, x + m * kNext / 2);
-      x += Activations::kOdd;
+      for (int m = 0; m < kM; ++m) add_products(product[m], w.pair[j].even, row_of(two, far, m));
+      two += 2 * Activations::kOdd;
 #pragma GCC unroll 16
-      for (int m = 0; m < kM; ++m) add_products(product[m], w.pair[j].odd, x + m * kNext / 2);
+      for (int m = 0; m < kM; ++m) add_products(product[m], w.pair[j].odd, row_of(two, far, m));
     }
 #pragma GCC unroll 16
     for (int m = 0; m < kM; ++m) {
-      const __m512 by =
-          _mm512_mul_ps(w.scale[g], _mm512_set1_ps(scale[m * kNext / 4 + g * kLanesOfGroup]));
+      const auto* scale = reinterpret_cast<const float*>(row_of(x, far, m) + 2 * kChunk);
+      const __m512 by = _mm512_mul_ps(w.scale[g], _mm512_set1_ps(scale[g * kLanesOfGroup]));
       sum[m] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(product[m]), by, sum[m]);
     }
   }
@@ -282,15 +289,15 @@ template <int kM>
 }
 
 template <int kGroup, int kM>
-void panel_tile(const Panel& panel, const Activations& x, int64_t first, Extent wanted,
-                Results out) {
+void panel_tile(const Panel& panel, const PanelChunk* chunks, const Activations& x, int64_t first,
+                Extent wanted, Results out) {
   __m512 sum[kM];
 #pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) sum[m] = _mm512_setzero_ps();
+  const int64_t far = chunk_count(x.k) * Activations::kTogether * kNext;
+  const std::byte* rows = x.chunk(first, 0);
   for (int64_t c = 0; c < chunk_count(x.k); ++c) {
-    PanelChunk w;
-    load_chunk<kGroup>(panel.w, c, w);
-    add_chunk<kGroup, kM>(w, x.q(first, c), x.scale(first, c), sum);
+    add_chunk<kGroup, kM>(chunks[c], rows + c * Activations::kTogether * kNext, far, sum);
   }
   if (panel.minimum) add_minima<kM>(panel, x, first, sum);
   const auto columns = static_cast<__mmask16>((1U << wanted.columns) - 1);
@@ -302,21 +309,26 @@ void panel_tile(const Panel& panel, const Activations& x, int64_t first, Extent 
 }
 
 template <int kGroup>
-void panel_tiles(const Panel& panel, const Activations& x, Extent wanted, Results out) {
+void panel_tiles(const Panel& panel, const Activations& x, Extent wanted, std::byte* scratch,
+                 Results out) {
+  auto* chunks = reinterpret_cast<PanelChunk*>(scratch);
+  for (int64_t c = 0; c < chunk_count(x.k); ++c) load_chunk<kGroup>(panel.w, c, chunks[c]);
   int64_t first = 0;
-  for (; x.count - first > 12; first += 8) panel_tile<kGroup, 8>(panel, x, first, wanted, out);
+  for (; x.count - first > 12; first += 8) {
+    panel_tile<kGroup, 8>(panel, chunks, x, first, wanted, out);
+  }
   switch (x.count - first) {
-    case 12: return panel_tile<kGroup, 12>(panel, x, first, wanted, out);
-    case 8: return panel_tile<kGroup, 8>(panel, x, first, wanted, out);
-    default: return panel_tile<kGroup, 4>(panel, x, first, wanted, out);
+    case 12: return panel_tile<kGroup, 12>(panel, chunks, x, first, wanted, out);
+    case 8: return panel_tile<kGroup, 8>(panel, chunks, x, first, wanted, out);
+    default: return panel_tile<kGroup, 4>(panel, chunks, x, first, wanted, out);
   }
 }
 
-void dot_panel(const Panel& panel, Activations x, Extent wanted, Results out) {
+void dot_panel(const Panel& panel, Activations x, Extent wanted, std::byte* scratch, Results out) {
   if (panel.by_16) {
-    panel_tiles<16>(panel, x, wanted, out);
+    panel_tiles<16>(panel, x, wanted, scratch, out);
   } else {
-    panel_tiles<32>(panel, x, wanted, out);
+    panel_tiles<32>(panel, x, wanted, scratch, out);
   }
   if (is_far(out)) _mm_sfence();
 }
@@ -324,6 +336,7 @@ void dot_panel(const Panel& panel, Activations x, Extent wanted, Results out) {
 constexpr KernelTable make_avx512_table() {
   KernelTable table = make_table<Zmm>();
   table.panel_rows = kPanel;
+  table.panel_chunk_bytes = sizeof(PanelChunk);
   table.dot_panel = dot_panel;
   return table;
 }

@@ -219,6 +219,8 @@ constexpr Target kTargets[] = {
 
 }  // namespace
 
+bool multiplies_many_rows() { return kernels_for(best_instruction_set()).panel_rows > 0; }
+
 void register_cpu_handlers(const pjrt::Client& client) {
   if (!client.is_cpu()) {
     throw fail(ErrorKind::kDevice, "CPU kernels can't be registered with platform {}",

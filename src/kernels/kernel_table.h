@@ -49,26 +49,36 @@ struct Rows {
   }
 };
 
-// `count` rows of activations, interleaved likewise. A chunk's values of even index come first,
-// then those of odd index: as a register of weights' bytes falls into 16-bit numbers by shifts
-// alone. Scales and per_16 are 0 beyond k. On a cache line.
+// `count` rows of activations, a multiple of kTogether of which lie side by side, chunk after
+// chunk: what a loop over some rows reads is in one piece. A chunk's values of even index come
+// first, then those of odd index: as a register of weights' bytes falls into 16-bit numbers by
+// shifts alone. Scales and per_16 are 0 beyond k. On a cache line.
 struct Activations {
   std::byte* memory = nullptr;
-  int64_t count = 0;
+  int64_t count = 0;  // a multiple of kTogether, or 1
   int64_t k = 0;
 
+  static constexpr int64_t kTogether = 4;
   static constexpr int64_t kChunkBytes = 3 * kChunk;
   static constexpr int64_t kOdd = kChunk / 2;  // where the odd ones begin
 
-  [[gnu::always_inline]] int16_t* q(int64_t row, int64_t chunk) const {
-    return reinterpret_cast<int16_t*>(memory + (chunk * count + row) * kChunkBytes);
+  [[gnu::always_inline]] int64_t together() const { return count < kTogether ? count : kTogether; }
+  [[gnu::always_inline]] int64_t place(int64_t row, int64_t piece, int64_t pieces) const {
+    const int64_t t = together();
+    return (row / t * pieces + piece) * t + row % t;
   }
-  [[gnu::always_inline]] float* scale(int64_t row, int64_t chunk) const {
-    return reinterpret_cast<float*>(memory + (chunk * count + row) * kChunkBytes + 2 * kChunk);
+  [[gnu::always_inline]] std::byte* chunk(int64_t row, int64_t c) const {
+    return memory + place(row, c, chunk_count(k)) * kChunkBytes;
+  }
+  [[gnu::always_inline]] int16_t* q(int64_t row, int64_t c) const {
+    return reinterpret_cast<int16_t*>(chunk(row, c));
+  }
+  [[gnu::always_inline]] float* scale(int64_t row, int64_t c) const {
+    return reinterpret_cast<float*>(chunk(row, c) + 2 * kChunk);
   }
   [[gnu::always_inline]] float* per_16(int64_t row, int64_t block) const {
     std::byte* start = memory + chunk_count(k) * count * kChunkBytes;
-    return reinterpret_cast<float*>(start) + (block * count + row) * 16;
+    return reinterpret_cast<float*>(start) + place(row, block, block_count(k)) * 16;
   }
   [[gnu::always_inline]] static constexpr int64_t bytes(int64_t count, int64_t k) {
     return count * (chunk_count(k) * kChunkBytes + block_count(k) * 64);
@@ -121,8 +131,6 @@ struct Extent {
   int64_t rows = 0, columns = 0;
 };
 
-constexpr int64_t kPanelRowsOfX = 4;
-
 // Weight rows that are multiplied together, a row to a lane of the registers.
 struct Panel {
   Rows w;  // `rows` of them, the last ones perhaps repeated
@@ -168,12 +176,14 @@ struct AttentionKernels {
 struct KernelTable {
   void (*quantise)(const float* x, Activations out, int64_t row) = nullptr;
   std::array<FormatKernels, kFormats> formats;  // by Format
-  // One unpacked weight row times all rows of x.
-  void (*dot_unpacked)(Rows w, bool minimum, Activations x, Results out) = nullptr;
-  // panel_rows unpacked weight rows times all rows of x, of which there are a multiple of
-  // kPanelRowsOfX; `wanted` says how many results to write. 0: there is no such loop.
+  // One unpacked weight row times the first `m` rows of x.
+  void (*dot_unpacked)(Rows w, bool minimum, Activations x, int64_t m, Results out) = nullptr;
+  // panel_rows unpacked weight rows times all rows of x; `wanted` says how many results to write.
+  // 0: there is no such loop. `scratch`: panel_chunk_bytes for each chunk, on a cache line.
   int64_t panel_rows = 0;
-  void (*dot_panel)(const Panel& panel, Activations x, Extent wanted, Results out) = nullptr;
+  int64_t panel_chunk_bytes = 0;
+  void (*dot_panel)(const Panel& panel, Activations x, Extent wanted, std::byte* scratch,
+                    Results out) = nullptr;
   // The values of an unpacked weight row.
   void (*to_f32)(Rows w, bool minimum, float* out) = nullptr;
   std::array<void (*)(const void* in, int64_t k, float* out), kFloats> widen{};  // by Float

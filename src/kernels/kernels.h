@@ -24,7 +24,7 @@
 // mt_quantised_matmul: x times each weight's transpose. x is rounded to 16 bits, 32 values having a
 // scale of their own; products are summed as integers over 4 to 32 values, then in float32. A row
 // of x with an infinity or NaN gives NaN. Types: the Q ones. Every weight is read once, however
-// many rows x has (meant for 1 to 16). mt_matvec: x times each weight's transpose, in float32.
+// many rows x has. mt_matvec: x times each weight's transpose, in float32.
 // mt_cache_attention: cache_attention.h.
 #pragma once
 
@@ -35,5 +35,9 @@ namespace mt::kernels {
 // Registers the table above with the client's plugin; a second time does nothing. Thread-safe.
 // Throws kDevice if the client isn't a CPU's or its plugin has no FFI.
 void register_cpu_handlers(const pjrt::Client& client);
+
+// Whether mt_quantised_matmul is worth its call for any number of rows of x, on this processor;
+// else beyond some 16 rows decoding the weight first is faster.
+bool multiplies_many_rows();
 
 }  // namespace mt::kernels

@@ -275,8 +275,8 @@ struct UnpackedTile {
 };
 
 template <class V>
-void dot_unpacked(Rows w, bool minimum, Activations x, Results out) {
-  in_tiles<V::kTile>(x.count, UnpackedTile<V>{w, minimum, x, out});
+void dot_unpacked(Rows w, bool minimum, Activations x, int64_t m, Results out) {
+  in_tiles<V::kTile>(m, UnpackedTile<V>{w, minimum, x, out});
 }
 
 template <class V>

@@ -105,16 +105,25 @@ void round_to_bf16(const float* in, int64_t count, void* out) {
   for (int64_t i = 0; i < count; ++i) bits[i] = BFloat16::from_float(in[i]).bits;
 }
 
-// Rows of x that are not there, up to rows.count, are zeros.
-void quantise(const KernelTable& table, const float* x, int64_t m, const Activations& rows) {
-  for (int64_t i = 0; i < m; ++i) table.quantise(x + i * rows.k, rows, i);
-  for (int64_t i = m; i < rows.count; ++i) {
+void quantise_rows(const KernelTable& table, const float* x, int64_t m, const Activations& rows,
+                   int64_t first, int64_t last) {
+  for (int64_t i = first; i < std::min(m, last); ++i) table.quantise(x + i * rows.k, rows, i);
+  for (int64_t i = std::max(m, first); i < last; ++i) {  // rows that are not there are zeros
     for (int64_t c = 0; c < chunk_count(rows.k); ++c) {
       std::fill_n(rows.q(i, c), kChunk, int16_t{0});
       std::fill_n(rows.scale(i, c), kChunk / 4, 0.0F);
     }
     for (int64_t b = 0; b < block_count(rows.k); ++b) std::fill_n(rows.per_16(i, b), 16, 0.0F);
   }
+}
+
+void quantise(const Engine& engine, const float* x, int64_t m, const Activations& rows) {
+  constexpr int64_t kRowsOfATask = 16;
+  const KernelTable& table = kernels_for(engine.set);
+  engine.pool.run((rows.count + kRowsOfATask - 1) / kRowsOfATask, [&](int64_t task, int) {
+    const int64_t first = task * kRowsOfATask;
+    quantise_rows(table, x, m, rows, first, std::min(rows.count, first + kRowsOfATask));
+  });
 }
 
 }  // namespace
@@ -167,11 +176,19 @@ struct Task {
   Results out;  // of its first row
 };
 
-void multiply(const KernelTable& table, const Task& task, int64_t m, Activations x, Rows unpacked) {
+// A thread's own memory: rows unpacked, and what a panel needs.
+struct Workspace {
+  Rows unpacked;
+  std::byte* panel = nullptr;
+};
+
+void multiply(const KernelTable& table, const Task& task, int64_t m, Activations x,
+              const Workspace& work) {
   const FormatKernels& kernels = table.formats[static_cast<size_t>(task.format)];
   if (m == 1 && kernels.dot != nullptr) {
     return kernels.dot({task.blocks, task.rows, task.row_bytes}, x, task.out.data);
   }
+  const Rows unpacked = work.unpacked;
   const Panel panel{unpacked, has_minimum(task.format), has_scale_by_16(task.format)};
   for (int64_t n = 0; n < task.rows; n += unpacked.count) {
     for (int64_t i = 0; i < unpacked.count; ++i) {
@@ -180,9 +197,9 @@ void multiply(const KernelTable& table, const Task& task, int64_t m, Activations
     }
     const Results out{task.out.data + n, task.out.stride};
     if (unpacked.count == 1) {
-      table.dot_unpacked(unpacked, panel.minimum, x, out);
+      table.dot_unpacked(unpacked, panel.minimum, x, m, out);
     } else {
-      table.dot_panel(panel, x, {m, std::min(unpacked.count, task.rows - n)}, out);
+      table.dot_panel(panel, x, {m, std::min(unpacked.count, task.rows - n)}, work.panel, out);
     }
   }
 }
@@ -198,11 +215,16 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
   const KernelTable& table = kernels_for(engine.set);
   const bool panels = m > 1 && table.panel_rows > 0;
   const int64_t together = panels ? table.panel_rows : 1;
-  const int64_t m_padded = panels ? (m + kPanelRowsOfX - 1) / kPanelRowsOfX * kPanelRowsOfX : m;
-  const int64_t x_bytes = Activations::bytes(m_padded, k), thread_bytes = Rows::bytes(together, k);
+  const int64_t m_padded =
+      m == 1 ? 1
+             : (m + Activations::kTogether - 1) / Activations::kTogether * Activations::kTogether;
+  const int64_t x_bytes = Activations::bytes(m_padded, k),
+                unpacked_bytes = Rows::bytes(together, k);
+  const int64_t thread_bytes =
+      unpacked_bytes + (panels ? chunk_count(k) * table.panel_chunk_bytes : 0);
   const Scratch scratch(x_bytes + thread_bytes * engine.pool.threads());
   const Activations rows{scratch.data(), m_padded, k};
-  quantise(table, x, m, rows);
+  quantise(engine, x, m, rows);
   const auto row_bytes = [&](const QuantisedWeight& w) {
     return k / w.format->elements * w.format->bytes;
   };
@@ -215,7 +237,8 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
                     row_bytes(w),
                     *format_of(*w.format),
                     {w.out + piece.begin, w.rows}};
-    multiply(table, task, m, rows, {scratch.data() + x_bytes + thread * thread_bytes, together, k});
+    std::byte* mine = scratch.data() + x_bytes + thread * thread_bytes;
+    multiply(table, task, m, rows, {{mine, together, k}, mine + unpacked_bytes});
   });
 }
 

@@ -111,7 +111,7 @@ TEST_P(Kernels, QuantisedProductsEqualTheProductInDouble) {
   for (const char* name : kQuantised) {
     const auto& format = block_format(name);
     for (const int64_t k : {format.elements, 3 * format.elements, int64_t{1280}}) {
-      for (const int64_t m : {1, 2, 3, 7, 16, 21}) {
+      for (const int64_t m : {1, 2, 3, 7, 16, 21, 45}) {
         for (const int64_t rows : {1, 37, 200}) {
           const auto blocks = random_blocks(format, rows * k / format.elements, 7);
           const std::vector<float> x = random_floats(m * k, 11);

@@ -75,8 +75,8 @@ float dot(Rows w, bool minimum, Activations x, int64_t m) {
   return sum;
 }
 
-void dot_unpacked(Rows w, bool minimum, Activations x, Results out) {
-  for (int64_t m = 0; m < x.count; ++m) out.data[m * out.stride] = dot(w, minimum, x, m);
+void dot_unpacked(Rows w, bool minimum, Activations x, int64_t m, Results out) {
+  for (int64_t i = 0; i < m; ++i) out.data[i * out.stride] = dot(w, minimum, x, i);
 }
 
 void to_f32(Rows w, bool minimum, float* out) {

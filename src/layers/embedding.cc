@@ -19,9 +19,13 @@ Embed::Embed(int64_t vocab_size, int64_t emb_dim, DType dtype, DType weight_dtyp
       partitioner_(std::move(partitioner)) {}
 
 ir::Value Embed::operator()(ir::Value tokens_bl) const {
-  const ir::Value rows = embedding.block_type >= 0
-                             ? take_stored_rows(embedding, tokens_bl, DType::kF32) * scale()
-                             : ir::take_rows(embedding.value, tokens_bl);
+  ir::Value rows;
+  if (!embedding.stored) {
+    rows = ir::take_rows(embedding.value, tokens_bl);
+  } else {
+    rows = take_stored_rows(embedding, tokens_bl, DType::kF32);
+    if (!embedding.stored->multiplied) rows = rows * scale();
+  }
   return partitioner_->constrain(ir::cast(rows, dtype_),
                                  {axes::activation_embed_and_logits_batch,
                                   axes::activation_norm_length, axes::activation_embed});
@@ -40,12 +44,14 @@ ir::Value Embed::attend(ir::Value x_bld) const {
         logits, {axes::activation_embed_and_logits_batch, axes::activation_length_no_exp,
                  axes::activation_vocab});
   };
-  if (embedding.block_type >= 0) {  // never multiplied, so nothing to divide
-    return constrain(multiply_stored(ir::cast(x_bld, DType::kF32), {&embedding})[0]);
+  const double divisor = std::sqrt(static_cast<double>(emb_dim_));
+  if (embedding.stored) {
+    const ir::Value logits = multiply_stored(ir::cast(x_bld, DType::kF32), {&embedding})[0];
+    return constrain(embedding.stored->multiplied ? logits * (1 / divisor) : logits);
   }
   const ir::Value table = ir::cast(embedding.value, x_bld.dtype());
   const ir::Value logits = ir::einsum("bld,vd->blv", x_bld, table, DType::kF32);
-  return constrain(logits * (1 / std::sqrt(static_cast<double>(emb_dim_))));
+  return constrain(logits * (1 / divisor));
 }
 
 }  // namespace mt::layers

@@ -13,7 +13,7 @@ DenseGeneral::DenseGeneral(std::string formula, DType weight_dtype, Shape kernel
       kernel_shape_(std::move(kernel_shape)) {}
 
 ir::Value DenseGeneral::operator()(ir::Value x) const {
-  if (kernel.block_type >= 0) return project_together(x, {this})[0];
+  if (kernel.stored) return project_together(x, {this})[0];
   return ir::einsum(formula_, x, ir::cast(kernel.value, x.dtype()));
 }
 
@@ -29,10 +29,10 @@ int64_t DenseGeneral::inputs() const {
 
 std::vector<ir::Value> project_together(ir::Value x,
                                         const std::vector<const DenseGeneral*>& projections) {
-  const bool blocks = std::all_of(projections.begin(), projections.end(),
-                                  [](const auto* p) { return p->kernel.block_type >= 0; });
+  const bool stored = std::all_of(projections.begin(), projections.end(),
+                                  [](const auto* p) { return p->kernel.stored.has_value(); });
   std::vector<ir::Value> out;
-  if (!blocks) {
+  if (!stored) {
     for (const DenseGeneral* p : projections) out.push_back((*p)(x));
     return out;
   }

@@ -1,5 +1,7 @@
 #include "layers/stored_weight.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace mt::layers {
@@ -7,14 +9,29 @@ namespace {
 
 using ir::Value;
 
-constexpr int64_t kMostRows = 16;  // of x that the block kernels are made for
+bool in_blocks(const nnx::Variable& weight) { return weight.type.dtype == DType::kU8; }
 
-// u8 [..., row_bytes] -> [..., columns]
-Value decode(Value blocks, int64_t block_type, int64_t columns, DType dtype) {
-  Shape shape = blocks.shape();
-  shape.back() = columns;
-  return ir::custom_call(*blocks.graph, {"mt_dequantise", {{"type", block_type}}, {}, false},
-                         {blocks}, {{dtype, shape}})[0];
+// Rows of a stored matrix, [..., row] -> [..., columns].
+Value decode(const nnx::Variable& weight, Value rows, DType dtype) {
+  if (!in_blocks(weight)) return ir::cast(rows, dtype);
+  Shape shape = rows.shape();
+  shape.back() = weight.stored->columns;
+  const ir::CustomCallInfo call{"mt_dequantise", {{"type", weight.stored->block_type}}};
+  return ir::custom_call(*rows.graph, call, {rows}, {{dtype, shape}})[0];
+}
+
+// One call of a kernel for all these weights: x f32 [M, K] -> f32 [M, N] each.
+std::vector<Value> call_kernel(Value x, const std::vector<const nnx::Variable*>& weights) {
+  const bool blocks = in_blocks(*weights[0]);
+  ir::CustomCallInfo call{.target = blocks ? "mt_quantised_matmul" : "mt_matvec"};
+  std::vector<Value> operands{x};
+  std::vector<ir::Type> results;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (blocks) call.integers["type_" + std::to_string(i)] = weights[i]->stored->block_type;
+    operands.push_back(weights[i]->value);
+    results.push_back({DType::kF32, {x.dim(0), weights[i]->type.shape[0]}});
+  }
+  return ir::custom_call(*x.graph, std::move(call), operands, results);
 }
 
 }  // namespace
@@ -22,38 +39,32 @@ Value decode(Value blocks, int64_t block_type, int64_t columns, DType dtype) {
 std::vector<Value> multiply_stored(Value x, const std::vector<const nnx::Variable*>& weights) {
   const int64_t columns = x.shape().back(), rows = element_count(x.shape()) / columns;
   const Value flat = ir::reshape(x, {rows, columns});
-  const auto shaped = [&](Value product) {
+  const auto alike = [&](const nnx::Variable* w) {
+    return in_blocks(*w) == in_blocks(*weights[0]);
+  };
+  std::vector<Value> products;
+  const auto few = [&](const nnx::Variable* w) { return rows <= w->stored->most_rows; };
+  if (!std::all_of(weights.begin(), weights.end(), few)) {
+    for (const nnx::Variable* w : weights) {
+      products.push_back(ir::einsum("mk,nk->mn", flat, decode(*w, w->value, x.dtype())));
+    }
+  } else if (std::all_of(weights.begin(), weights.end(), alike)) {
+    products = call_kernel(ir::cast(flat, DType::kF32), weights);
+  } else {
+    for (const nnx::Variable* w : weights) {
+      products.push_back(call_kernel(ir::cast(flat, DType::kF32), {w})[0]);
+    }
+  }
+  for (Value& product : products) {
     Shape shape = x.shape();
     shape.back() = product.dim(1);
-    return ir::cast(ir::reshape(product, shape), x.dtype());
-  };
-  std::vector<Value> out;
-  if (rows > kMostRows) {
-    for (const nnx::Variable* w : weights) {
-      const Value matrix = decode(w->value, w->block_type, columns, x.dtype());
-      out.push_back(shaped(ir::einsum("mk,nk->mn", flat, matrix)));
-    }
-    return out;
+    product = ir::cast(ir::reshape(product, shape), x.dtype());
   }
-  ir::CustomCallInfo call{"mt_quantised_matmul", {}, {}, false};
-  std::vector<Value> operands{ir::cast(flat, DType::kF32)};
-  std::vector<ir::Type> results;
-  for (size_t i = 0; i < weights.size(); ++i) {
-    MT_CHECK(weights[i]->block_type >= 0);
-    call.integers["type_" + std::to_string(i)] = weights[i]->block_type;
-    operands.push_back(weights[i]->value);
-    results.push_back({DType::kF32, {rows, weights[i]->type.shape[0]}});
-  }
-  for (const Value product : ir::custom_call(*x.graph, std::move(call), operands, results)) {
-    out.push_back(shaped(product));
-  }
-  return out;
+  return products;
 }
 
 Value take_stored_rows(const nnx::Variable& weight, Value indices, DType dtype) {
-  MT_CHECK(weight.block_type >= 0);
-  const Value rows = ir::take_rows(weight.value, indices);
-  return decode(rows, weight.block_type, weight.columns, dtype);
+  return decode(weight, ir::take_rows(weight.value, indices), dtype);
 }
 
 }  // namespace mt::layers

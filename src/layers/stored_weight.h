@@ -1,5 +1,5 @@
-// Products with matrices that stay in the blocks of a GGUF file, through the CPU kernels
-// (kernels/kernels.h; the plugin must know them).
+// Products with matrices that stay as their file has them (nnx::StoredForm), through the CPU
+// kernels (kernels/kernels.h; the plugin must know them).
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace mt::layers {
 
-// x [..., K] times the transpose of each stored matrix of N rows -> [..., N] in x's dtype. Up to
-// sixteen rows of x meet the blocks as they are, those of all matrices in one call; for more, each
+// x [..., K] times the transpose of each stored matrix of N rows -> [..., N] in x's dtype. Rows
+// of x meet the matrices as they are, all in one call; where there are more than most_rows, each
 // matrix is decoded first.
 std::vector<ir::Value> multiply_stored(ir::Value x,
                                        const std::vector<const nnx::Variable*>& weights);

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +30,16 @@ struct Initializer {
   std::function<ir::Value(ir::Value keys, const Shape& shape, DType dtype)> make;
 };
 
+// A parameter kept as products with few rows want it, [out, in]: in the blocks of the file it came
+// from, u8 [rows, bytes of a row], or as floats [rows, columns].
+struct StoredForm {
+  int64_t block_type = -1;  // ggml's number, of floats too
+  int64_t columns = 0;
+  bool multiplied = false;  // of a token table: by sqrt(emb_dim)
+  int64_t most_rows = 16;   // of x, for which the CPU's kernels are faster than decoding it first
+  Shape shape;              // the parameter's own
+};
+
 struct Variable {
   Variable() = default;
   Variable(VariableKind kind_, ir::Type type_, std::vector<std::string> axes_,
@@ -42,10 +53,8 @@ struct Variable {
   // A variable of scanned layers: the axis along which `stack_length` layers are stacked; -1: none.
   int64_t stack_axis = -1;
   int64_t stack_length = 0;
-  // A matrix kept in the blocks of the file it came from: u8 [rows, bytes of a row], and ggml's
-  // number of the block type; -1: `type` is what it is.
-  int64_t block_type = -1;
-  int64_t columns = 0;  // of such a matrix
+  // Set: `type` is not the parameter's own but that of a stored matrix.
+  std::optional<StoredForm> stored;
 
   ir::Value value;                     // while a program is traced
   std::shared_ptr<pjrt::Array> array;  // the device's copy, between programs

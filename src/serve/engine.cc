@@ -164,9 +164,12 @@ void Engine::give_empty_caches(Model& model) const {
 
 void Engine::load_params() {
   const auto source = models::gemma3::open_weights(*generation_, config_);
-  if (source != nullptr && is_one_cpu(devices_) && !config_.flag("dequantize_weights")) {
-    models::gemma3::keep_blocks(*generation_, *source);
-    models::gemma3::keep_blocks(*prefill_, *source);
+  if (source != nullptr && is_one_cpu(devices_)) {
+    models::gemma3::StoredOptions stored;
+    stored.blocks = !config_.flag("dequantize_weights");
+    if (kernels::multiplies_many_rows()) stored.most_rows = std::numeric_limits<int64_t>::max();
+    models::gemma3::keep_stored(*generation_, *source, stored);
+    models::gemma3::keep_stored(*prefill_, *source, stored);
   }
   models::gemma3::give_parameters(*generation_, source.get(), config_, devices_);
   give_empty_caches(*generation_);

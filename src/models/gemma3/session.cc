@@ -36,9 +36,10 @@ ir::Products narrow_products(const pjrt::Client& client) {
 Tensor read_variable(const Gemma3Model& model, const WeightSource& source, const std::string& path,
                      const nnx::Variable& v) {
   const auto name = [&](int64_t block) { return logical_name(model.config(), path, block); };
-  if (v.block_type >= 0) {
-    return source.read_stored(name(-1),
-                              {v.block_type, v.type.shape[0], v.columns, v.type.shape[1]});
+  if (v.stored) {
+    const StoredMatrix matrix{v.stored->block_type, v.type.dtype,        v.type.shape[0],
+                              v.stored->columns,    v.type.shape.back(), v.stored->multiplied};
+    return source.read_stored(name(-1), v.stored->shape, matrix);
   }
   if (v.stack_axis < 0) return source.read(name(-1), v.type.shape, v.type.dtype);
   Tensor out(v.type.dtype, v.type.shape);
@@ -79,14 +80,15 @@ std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
   return model;
 }
 
-void keep_blocks(Gemma3Model& model, const WeightSource& source) {
+void keep_stored(Gemma3Model& model, const WeightSource& source, const StoredOptions& options) {
   for (const auto& [path, v] : nnx::variables(model)) {
     if (v->kind != nnx::VariableKind::kParam || v->stack_axis >= 0) continue;
-    const auto matrix = source.stored(logical_name(model.config(), path, -1), v->type.shape);
-    if (!matrix) continue;
-    v->block_type = matrix->block_type;
-    v->columns = matrix->columns;
-    v->type = {DType::kU8, {matrix->rows, matrix->row_bytes}};
+    const auto decoded = options.blocks ? std::nullopt : std::optional(v->type.dtype);
+    const auto m = source.stored(logical_name(model.config(), path, -1), v->type.shape, decoded);
+    if (!m) continue;
+    v->stored = {m->block_type, m->columns, m->multiplied, options.most_rows, v->type.shape};
+    if (m->dtype != DType::kU8) v->stored->most_rows = nnx::StoredForm{}.most_rows;
+    v->type = {m->dtype, m->shape()};
     v->axes.assign(2, "");
   }
 }

@@ -34,9 +34,13 @@ std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
 void load_parameters(Gemma3Model& model, const WeightSource& source,
                      const std::shared_ptr<const pjrt::Client>& client);
 
-// Lets every matrix that the source has in quantised blocks stay so. For a model without stacked
+struct StoredOptions {
+  bool blocks = true;      // else quantised blocks become floats
+  int64_t most_rows = 16;  // nnx::StoredForm's, of blocks
+};
+// Lets every matrix stay as the source has it (WeightSource::stored). For a model without stacked
 // layers, on one CPU device that knows the kernels; before load_parameters.
-void keep_blocks(Gemma3Model& model, const WeightSource& source);
+void keep_stored(Gemma3Model& model, const WeightSource& source, const StoredOptions& options);
 
 // load_parameters_path, opened and checked against the model; null: random weights are wanted.
 std::unique_ptr<WeightSource> open_weights(const Gemma3Model& model, const config::Config& config);

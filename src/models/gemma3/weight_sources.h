@@ -9,6 +9,9 @@
 
 namespace mt::models::gemma3 {
 
+// The same matrix as floats: of this dtype if products take it, else of float32.
+StoredMatrix stored_as(StoredMatrix matrix, DType dtype);
+
 using ReaderPtr = std::unique_ptr<checkpoint::TensorReader>;
 
 // Hugging Face or GGUF: one tensor a weight, kernels [out, in], the table unscaled.

@@ -48,11 +48,6 @@ std::vector<NamedShape> weight_shapes(const Gemma3Config& config) {
   return out;
 }
 
-Tensor WeightSource::read_stored(std::string_view name, const StoredMatrix& matrix) const {
-  static_cast<void>(matrix);
-  throw fail(ErrorKind::kIo, "{} is not stored in blocks", name);
-}
-
 std::unique_ptr<WeightSource> WeightSource::open(const std::string& path, DType activation) {
   ReaderPtr reader = checkpoint::open(path);
   if (const auto* gguf = dynamic_cast<const checkpoint::GgufFile*>(reader.get())) {
@@ -61,6 +56,16 @@ std::unique_ptr<WeightSource> WeightSource::open(const std::string& path, DType 
   }
   if (has_maxtext_names(*reader)) return make_maxtext_source(std::move(reader));
   return make_foreign_source(std::move(reader), format_beside(path, activation));
+}
+
+StoredMatrix stored_as(StoredMatrix matrix, DType dtype) {
+  const bool taken = dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+  matrix.dtype = taken ? dtype : DType::kF32;
+  matrix.block_type = checkpoint::find_block_format(matrix.dtype == DType::kF16    ? "F16"
+                                                    : matrix.dtype == DType::kBF16 ? "BF16"
+                                                                                   : "F32")
+                          ->id;
+  return matrix;
 }
 
 }  // namespace mt::models::gemma3

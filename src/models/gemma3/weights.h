@@ -26,10 +26,15 @@ struct NamedShape {
 // Every weight of a model: the table, then the layers in order, then the final norm.
 std::vector<NamedShape> weight_shapes(const Gemma3Config& config);
 
-// A matrix in the blocks of its file: u8 [rows, row_bytes].
+// A matrix as products with few rows want it, [out, in]: u8 [rows, row_bytes] in the blocks of its
+// file, or floats [rows, columns].
 struct StoredMatrix {
-  int64_t block_type = -1;  // ggml's number
-  int64_t rows = 0, columns = 0, row_bytes = 0;
+  int64_t block_type = -1;  // ggml's number, of floats too
+  DType dtype = DType::kU8;
+  int64_t rows = 0, columns = 0, row_bytes = 0;  // the last one of blocks only
+  bool multiplied = false;  // of the embedding: by sqrt(emb_dim), as MaxText stores it
+
+  Shape shape() const { return {rows, dtype == DType::kU8 ? row_bytes : columns}; }
 };
 
 class WeightSource {
@@ -54,15 +59,14 @@ class WeightSource {
   // Throws kIo naming the source's tensor, the shape expected and the one found.
   virtual Tensor read(std::string_view name, const Shape& shape, DType want) const = 0;
 
-  // The weight of `shape` as the file has it, [out, in] and not multiplied by anything, if it is a
-  // matrix in quantised blocks; its first rows, where the file has more of the vocabulary.
-  virtual std::optional<StoredMatrix> stored(std::string_view name, const Shape& shape) const {
-    static_cast<void>(name);
-    static_cast<void>(shape);
-    return std::nullopt;
-  }
-  // Its bytes. Throws kIo.
-  virtual Tensor read_stored(std::string_view name, const StoredMatrix& matrix) const;
+  // How the weight of `shape` can be kept, if it is a matrix; its first rows, where the file has
+  // more of the vocabulary. `decoded`: blocks become floats of this dtype. Other floats stay what
+  // they are.
+  virtual std::optional<StoredMatrix> stored(std::string_view name, const Shape& shape,
+                                             std::optional<DType> decoded) const = 0;
+  // Its bytes, of what stored() answered. Throws kIo.
+  virtual Tensor read_stored(std::string_view name, const Shape& shape,
+                             const StoredMatrix& matrix) const = 0;
 
   // Throws one kIo that lists what is missing, twice there, unexpected, or of a wrong shape, and
   // an lm_head that differs from the embedding. Up to 64 embedding rows beyond the vocabulary are

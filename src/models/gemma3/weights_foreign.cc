@@ -41,8 +41,10 @@ class ForeignSource final : public WeightSource {
   std::vector<SourceNumber> numbers() const override { return format_.numbers; }
   std::string_view kind() const override { return format_.gguf ? "GGUF" : "Hugging Face"; }
   Tensor read(std::string_view name, const Shape& shape, DType want) const override;
-  std::optional<StoredMatrix> stored(std::string_view name, const Shape& shape) const override;
-  Tensor read_stored(std::string_view name, const StoredMatrix& matrix) const override;
+  std::optional<StoredMatrix> stored(std::string_view name, const Shape& shape,
+                                     std::optional<DType> decoded) const override;
+  Tensor read_stored(std::string_view name, const Shape& shape,
+                     const StoredMatrix& matrix) const override;
   void check(const std::vector<NamedShape>& expected) const override;
 
  private:
@@ -117,24 +119,34 @@ Tensor ForeignSource::read(std::string_view name, const Shape& shape, DType want
   return copy_transposed(*reader_, source, found[0], found[1], shape, want);
 }
 
-std::optional<StoredMatrix> ForeignSource::stored(std::string_view name, const Shape& shape) const {
+std::optional<StoredMatrix> ForeignSource::stored(std::string_view name, const Shape& shape,
+                                                  std::optional<DType> decoded) const {
   const auto logical = parse_logical_name(name);
   const auto it = stored_.find(std::string(name));
   if (!logical || it == stored_.end() || logical->form == Form::kNorm) return std::nullopt;
   const checkpoint::TensorInfo& info = reader_->info(it->second);
   const auto* format = checkpoint::find_block_format(info.encoding);
-  if (!format_.gguf || format == nullptr || !format->quantised()) return std::nullopt;
   const Shape expected = stored_shape(*logical, shape);
-  if (!shape_fits(*logical, expected, info.shape))
+  if (format == nullptr || !shape_fits(*logical, expected, info.shape)) {
     return std::nullopt;  // read() and check() say why
-  return StoredMatrix{static_cast<int64_t>(format->id), expected[0], expected[1],
-                      expected[1] / format->elements * format->bytes};
+  }
+  StoredMatrix matrix{format->id, info.dtype, expected[0], expected[1]};
+  if (!format->quantised()) return stored_as(matrix, info.dtype);
+  if (decoded) return stored_as(matrix, *decoded);
+  matrix.dtype = DType::kU8;
+  matrix.row_bytes = expected[1] / format->elements * format->bytes;
+  return matrix;
 }
 
-Tensor ForeignSource::read_stored(std::string_view name, const StoredMatrix& matrix) const {
-  auto all = std::make_shared<Tensor>(reader_->read_stored(stored_.at(std::string(name))));
-  const auto bytes = static_cast<size_t>(matrix.rows * matrix.row_bytes);
-  return {DType::kU8, {matrix.rows, matrix.row_bytes}, all->bytes().first(bytes), all};
+Tensor ForeignSource::read_stored(std::string_view name, const Shape&,
+                                  const StoredMatrix& matrix) const {
+  const std::string& source = stored_.at(std::string(name));
+  const bool blocks = matrix.dtype == DType::kU8;
+  auto all = std::make_shared<Tensor>(blocks ? reader_->read_stored(source)
+                                             : reader_->read(source).cast(matrix.dtype));
+  const Shape shape = matrix.shape();
+  const auto bytes = static_cast<size_t>(element_count(shape) * byte_size(matrix.dtype));
+  return {matrix.dtype, shape, all->bytes().first(bytes), all};
 }
 
 void ForeignSource::check(const std::vector<NamedShape>& expected) const {

@@ -58,6 +58,10 @@ class MaxTextSource final : public WeightSource {
     return copy_stacked(*reader_, source, shape, blocks_, place->index, want);
   }
 
+  std::optional<StoredMatrix> stored(std::string_view name, const Shape& shape,
+                                     std::optional<DType> decoded) const override;
+  Tensor read_stored(std::string_view name, const Shape& shape,
+                     const StoredMatrix& matrix) const override;
   void check(const std::vector<NamedShape>& expected) const override;
 
  private:
@@ -86,6 +90,32 @@ std::optional<Place> MaxTextSource::find(std::string_view name, int64_t blocks) 
   }
   if (!stored_.contains(place.path)) return std::nullopt;
   return place;
+}
+
+// MaxText's kernels are [in, out], so they are transposed as they are read.
+std::optional<StoredMatrix> MaxTextSource::stored(std::string_view name, const Shape& shape,
+                                                  std::optional<DType>) const {
+  const auto logical = parse_logical_name(name);
+  const auto place = find(name, blocks_);
+  if (!logical || !place || logical->form == Form::kNorm) return std::nullopt;
+  StoredMatrix matrix;
+  if (logical->form == Form::kEmbedding) {
+    matrix.rows = shape[0];
+    matrix.columns = shape[1];
+    matrix.multiplied = true;
+  } else {
+    const auto outputs = shape.begin() + logical->leaf->inputs;
+    matrix.columns = element_count(Shape(shape.begin(), outputs));
+    matrix.rows = element_count(Shape(outputs, shape.end()));
+  }
+  return stored_as(matrix, reader_->info(stored_.at(place->path)).dtype);
+}
+
+Tensor MaxTextSource::read_stored(std::string_view name, const Shape& shape,
+                                  const StoredMatrix& matrix) const {
+  const Tensor found = read(name, shape, matrix.dtype);
+  if (matrix.multiplied) return found;
+  return found.reshape({matrix.columns, matrix.rows}).transpose({1, 0});
 }
 
 void MaxTextSource::check(const std::vector<NamedShape>& expected) const {
