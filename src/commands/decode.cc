@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "commands/chat.h"
 #include "commands/sampling_keys.h"
 #include "config/config.h"
 #include "data/open_tokenizer.h"
@@ -146,13 +147,17 @@ Generated generate(serve::Engine& engine, const Config& config, const data::Toke
 }  // namespace
 
 int decode(const std::vector<std::string>& args) {
-  for (const std::string& word : args) {
+  std::vector<std::string> words = args;
+  const bool chats = std::erase(words, "--chat") > 0;
+  for (const std::string& word : words) {
     if (word != "--help" && word != "-h") continue;
-    fmt::print("usage: maxtext decode [CONFIG.yml] key=value ...\n\n{}", config::help());
+    fmt::print("usage: maxtext decode [CONFIG.yml] [--chat] key=value ...\n\n{}", config::help());
     return 0;
   }
-  const auto config = Config::load(args, config::process_environment());
-  for (const std::string& line : config.log_lines()) log_text(line);
+  const auto config = Config::load(words, config::process_environment());
+  if (!chats) {
+    for (const std::string& line : config.log_lines()) log_text(line);
+  }
   for (const std::string& line : config.warnings()) log_warning("{}", line);
   const serve::EngineOptions options = engine_options(config);
   sampling_from(config);  // refuses before anything is loaded
@@ -160,13 +165,14 @@ int decode(const std::vector<std::string>& args) {
       data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path")),
       models::gemma3::sizes_from(config).vocab_size);
   check(sampling_from(config), models::gemma3::sizes_from(config).vocab_size);
-  const std::vector<int32_t> prompt = prompt_tokens(config, tokenizer);
+  const auto prompt = chats ? std::vector<int32_t>{} : prompt_tokens(config, tokenizer);
   const auto devices = models::gemma3::open_devices(config);
   serve::Engine engine(config, devices, options);
   engine.load_params();
   report_memory(devices, engine.bytes_on_device());
   log_line("Cache: {:.1f} MB a slot of {} tokens",
            static_cast<double>(engine.cache_bytes_per_slot()) / 1e6, options.max_length);
+  if (chats) return chat(engine, tokenizer, config);
   engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config));
   const Generated generated = generate(engine, config, tokenizer, prompt);
   const std::string& text = generated.text;

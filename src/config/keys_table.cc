@@ -369,6 +369,8 @@ constexpr Key kDecoding[] = {
      "OpenAI's, of the tokens of the output (ours).", "serve", "", "", Range{-100, 100}},
     {"decode_sampling_frequency_penalty", Type::kNumber, "0.0",
      "OpenAI's, of the tokens of the output, each time (ours).", "serve", "", "", Range{-100, 100}},
+    {"chat_system_prompt", Type::kText, "", "Text before the first turn of --chat (ours).",
+     "serve"},
     {"decode_logit_bias", Type::kText, "",
      "Added to the logits of tokens: id:bias,id:bias, as OpenAI's (ours).", "serve"},
     {"return_log_prob", Type::kFlag, "false",

@@ -31,7 +31,11 @@ inline config::Config small_config(const std::vector<std::string>& more = {},
                                  "attention=dot_product",
                                  "init_weights_seed=3",
                                  "jax_cache_dir=" + cache};
-  words.insert(words.end(), more.begin(), more.end());
+  for (const std::string& word : more) {  // later words replace earlier ones
+    const std::string key = word.substr(0, word.find('=') + 1);
+    std::erase_if(words, [&](const std::string& w) { return w.starts_with(key); });
+    words.push_back(word);
+  }
   return mt::testing::config_of(words);
 }
 
