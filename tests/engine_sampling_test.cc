@@ -266,6 +266,43 @@ TEST(EngineSampling, Refusals) {
             "token 64 in the prompt: the vocabulary has 64");
 }
 
+// transformers' log-probabilities on the real weights: prompt and forced tokens as one prompt, two
+// of them longer than the window and several chunks.
+TEST(EngineSampling, LogProbabilitiesOfPromptsOnTheRealWeights) {
+  const std::string weights = MT_DEPS "/weights/gemma-3-270m-Q4_K_M.gguf";
+  ASSERT_TRUE(exists(weights)) << weights << " is missing: run make setup";
+  const auto config = mt::testing::config_of({"model_name=gemma3-270m", "dtype=float32",
+                                              "jax_cache_dir=", "dequantize_weights=true",
+                                              "load_parameters_path=" + weights});
+  const auto devices = models::gemma3::open_devices(config);
+  Engine engine(config, devices,
+                {.slots = 1, .max_length = 1300, .chunk = 256, .cache_dtype = DType::kF32});
+  engine.load_params();
+  const Json golden = Json::parse(read_file(MT_SOURCE_DIR "/tests/golden/real/forced_top5.json"));
+  int compared = 0;
+  for (const Json& p : golden.as_array()) {
+    Tokens tokens;
+    for (const char* part : {"ids", "forced"}) {
+      for (const Json& id : p.at(part).as_array()) {
+        tokens.push_back(static_cast<int32_t>(id.as_int()));
+      }
+    }
+    const size_t prompt = p.at("ids").as_array().size();
+    const Prefix prefix = engine.prefill(tokens, {}, {.log_probs = true});
+    const auto& top = p.at("top").as_array();
+    for (size_t step = 0; step < top.size(); ++step) {
+      for (const Json& pair : top[step].as_array()) {
+        if (pair.as_array()[0].as_int() != tokens[prompt + step]) continue;
+        ++compared;
+        EXPECT_NEAR(static_cast<double>(prefix.log_probs[prompt + step]),
+                    pair.as_array()[1].as_double(), 2e-3)
+            << prompt << " " << step;
+      }
+    }
+  }
+  EXPECT_GE(compared, 370);  // nearly every forced token is among the five
+}
+
 // The tiny checkpoint of tests/golden/hf with one NaN.
 TEST(EngineSampling, WeightsWithANaNAreOneError) {
   const checkpoint::testing::TempFolder folder;
