@@ -122,11 +122,152 @@ void attend(const CacheEntries& e, const float* q, int64_t heads, PartialAttenti
   if (g < heads) attend_heads<V, kType, 1>(e, q + g * e.head_dim, from(g));
 }
 
+// --- many queries at once: AttentionBlock (kernel_table.h)
+
+// Scores of kRowsOfQ rows of q against kC tiles of V::kLanes keys.
+template <class V, int kC>
+[[gnu::always_inline]] inline void score_tile(const float* keys, const float* q, int64_t head_dim,
+                                              float* scores) {
+  typename V::Floats sum[kRowsOfQ][kC];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRowsOfQ; ++r) {
+#pragma GCC unroll 2
+    for (int c = 0; c < kC; ++c) sum[r][c] = V::zero();
+  }
+  for (int64_t h = 0; h < head_dim; ++h) {
+    typename V::Floats key[kC];
+#pragma GCC unroll 2
+    for (int c = 0; c < kC; ++c) key[c] = V::load(keys + (c * head_dim + h) * V::kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRowsOfQ; ++r) {
+      const auto x = V::all_lanes(q[h * kRowsOfQ + r]);
+#pragma GCC unroll 2
+      for (int c = 0; c < kC; ++c) sum[r][c] = V::fma(key[c], x, sum[r][c]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRowsOfQ; ++r) {
+#pragma GCC unroll 2
+    for (int c = 0; c < kC; ++c) V::store(scores + r * kMostEntries + c * V::kLanes, sum[r][c]);
+  }
+}
+
+// context += weights times values, for kR rows and kH registers of columns.
+template <class V, int kR, int kH>
+[[gnu::always_inline]] inline void mix_tile(const float* values, int64_t keys, int64_t head_dim,
+                                            const float* weights, float* context) {
+  typename V::Floats sum[kR][kH];
+#pragma GCC unroll 4
+  for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+    for (int h = 0; h < kH; ++h) sum[r][h] = V::load(context + r * head_dim + h * V::kLanes);
+  }
+  for (int64_t i = 0; i < keys; ++i) {
+    typename V::Floats value[kH];
+#pragma GCC unroll 4
+    for (int h = 0; h < kH; ++h) value[h] = V::load(values + i * head_dim + h * V::kLanes);
+#pragma GCC unroll 4
+    for (int r = 0; r < kR; ++r) {
+      const auto weight = V::all_lanes(weights[r * kMostEntries + i]);
+#pragma GCC unroll 4
+      for (int h = 0; h < kH; ++h) sum[r][h] = V::fma(value[h], weight, sum[r][h]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+    for (int h = 0; h < kH; ++h) V::store(context + r * head_dim + h * V::kLanes, sum[r][h]);
+  }
+}
+
+// One row's scores of keys [0, keys) become weights against the largest score so far; those that it
+// does not see, outside [first, last), become 0. Its sum and context so far shrink likewise.
+template <class V>
+void weigh_row(float* scores, int64_t keys, int64_t first, int64_t last, float* max, float* sum,
+               float* context, int64_t head_dim) {
+  for (int64_t i = 0; i < keys; ++i) {
+    if (i < first || i >= last) scores[i] = 0;
+  }
+  if (first >= last) return;
+  float most = *max;
+  for (int64_t i = first; i < last; ++i) {
+    if (!(scores[i] <= most)) most = most != most ? most : scores[i];  // a NaN is not lost
+  }
+  const float before = *max == most ? 1.0F : __builtin_expf(*max - most);
+  *max = most;
+  float all = 0;
+  const int64_t begin = first / V::kLanes * V::kLanes;
+  for (int64_t i = begin; i < last; i += V::kLanes) {
+    V::store(scores + i, exp_of<V>(V::add(V::load(scores + i), V::all_lanes(-most))));
+  }
+  for (int64_t i = begin; i < first; ++i) scores[i] = 0;
+  const int64_t end = (last + V::kLanes - 1) / V::kLanes * V::kLanes;
+  for (int64_t i = last; i < end; ++i) scores[i] = 0;
+  for (int64_t i = first; i < last; ++i) all += scores[i];
+  *sum = *sum * before + all;
+  if (before == 1.0F) return;
+  for (int64_t h = 0; h < head_dim; h += V::kLanes) {
+    V::store(context + h, V::multiply(V::load(context + h), V::all_lanes(before)));
+  }
+}
+
+template <class V>
+void mix_rows(const AttentionBlock& b, int64_t first, int64_t keys) {
+  constexpr int kR = 4, kH = 4;
+  constexpr int64_t kKeys = 64;  // of which kH registers of values stay near while rows pass
+  for (int64_t i = 0; i < keys; i += kKeys) {
+    const int64_t some = keys - i < kKeys ? keys - i : kKeys;
+    for (int64_t h = 0; h < b.head_dim;) {
+      const float* values = b.values + (first + i) * b.head_dim + h;
+      const bool wide = h + kH * V::kLanes <= b.head_dim;
+      for (int64_t r = 0; r < b.rows; r += kR) {
+        const float* weights = b.scores + r * kMostEntries + i;
+        float* context = b.context + r * b.head_dim + h;
+        if (wide) {
+          mix_tile<V, kR, kH>(values, some, b.head_dim, weights, context);
+        } else {
+          mix_tile<V, kR, 1>(values, some, b.head_dim, weights, context);
+        }
+      }
+      h += wide ? kH * V::kLanes : V::kLanes;
+    }
+  }
+}
+
+template <class V>
+void attend_block(const AttentionBlock& b) {
+  for (int64_t first = b.begin / V::kLanes * V::kLanes; first < b.end; first += kMostEntries) {
+    const int64_t keys = b.end - first < kMostEntries ? b.end - first : kMostEntries;
+    for (int64_t at = 0; at < keys;) {
+      const float* tile = b.keys + (first + at) * b.head_dim;
+      const bool two = at + 2 * V::kLanes <= kMostEntries && at + V::kLanes < keys;
+      for (int64_t r = 0; r < b.rows; r += kRowsOfQ) {
+        float* scores = b.scores + r * kMostEntries + at;
+        if (two) {
+          score_tile<V, 2>(tile, b.q + r * b.head_dim, b.head_dim, scores);
+        } else {
+          score_tile<V, 1>(tile, b.q + r * b.head_dim, b.head_dim, scores);
+        }
+      }
+      at += two ? 2 * V::kLanes : V::kLanes;
+    }
+    for (int64_t r = 0; r < b.rows; ++r) {
+      const auto within = [&](int64_t key) {
+        return key < first ? 0 : (key - first < keys ? key - first : keys);
+      };
+      weigh_row<V>(b.scores + r * kMostEntries, keys, within(b.row_begin[r]), within(b.row_end[r]),
+                   b.max + r, b.sum + r, b.context + r * b.head_dim, b.head_dim);
+    }
+    mix_rows<V>(b, first, keys);
+  }
+}
+
 template <class V>
 constexpr AttentionKernels make_attention() {
   return {V::kLanes,
           {attend<V, Float::kF32>, attend<V, Float::kF16>, attend<V, Float::kBF16>,
-           attend<V, Float::kS8>}};
+           attend<V, Float::kS8>},
+          attend_block<V>};
 }
 
 }  // namespace mt::kernels

@@ -197,6 +197,7 @@ constexpr int64_t kPanel = 16;
 struct PanelChunk {
   Zmm::Pair pair[16];
   __m512 scale[4];
+  __m512 minimum[4];  // of each 16
 };
 
 template <int kGroup>
@@ -257,21 +258,29 @@ template <int kGroup, int kM>
   }
 }
 
+// Of a block of 256 values: per_16 of each row, by group.
+[[gnu::always_inline]] inline void load_minima(const Rows& w, int64_t block, PanelChunk* chunks) {
+  __m512i r[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) r[i] = Zmm::load_bytes(w.per_16(i, block));
+  transpose(r);
+  const int64_t last = chunk_count(w.k);
+#pragma GCC unroll 16
+  for (int g = 0; g < 16; ++g) {
+    const int64_t chunk = block * 4 + g / 4;
+    if (chunk < last) chunks[chunk].minimum[g % 4] = _mm512_castsi512_ps(r[g]);
+  }
+}
+
 template <int kM>
-[[gnu::always_inline]] inline void add_minima(const Panel& panel, const Activations& x,
-                                              int64_t first, __m512 (&sum)[kM]) {
-  for (int64_t b = 0; b < block_count(x.k); ++b) {
-    __m512i r[16];
+[[gnu::always_inline]] inline void add_minima(const PanelChunk& w, const Activations& x,
+                                              int64_t first, int64_t chunk, __m512 (&sum)[kM]) {
 #pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) r[i] = Zmm::load_bytes(panel.w.per_16(i, b));
-    transpose(r);
-#pragma GCC unroll 16
-    for (int m = 0; m < kM; ++m) {
-      const float* sums = x.per_16(first + m, b);
-#pragma GCC unroll 16
-      for (int g = 0; g < 16; ++g) {
-        sum[m] = _mm512_fmadd_ps(_mm512_castsi512_ps(r[g]), _mm512_set1_ps(sums[g]), sum[m]);
-      }
+  for (int m = 0; m < kM; ++m) {
+    const float* sums = x.per_16(first + m, chunk / 4) + chunk % 4 * 4;
+#pragma GCC unroll 4
+    for (int g = 0; g < 4; ++g) {
+      sum[m] = _mm512_fmadd_ps(w.minimum[g], _mm512_set1_ps(sums[g]), sum[m]);
     }
   }
 }
@@ -289,7 +298,7 @@ template <int kM>
 }
 
 template <int kGroup, int kM>
-void panel_tile(const Panel& panel, const PanelChunk* chunks, const Activations& x, int64_t first,
+void panel_tile(const PanelChunk* chunks, bool minimum, const Activations& x, int64_t first,
                 Extent wanted, Results out) {
   __m512 sum[kM];
 #pragma GCC unroll 16
@@ -298,8 +307,8 @@ void panel_tile(const Panel& panel, const PanelChunk* chunks, const Activations&
   const std::byte* rows = x.chunk(first, 0);
   for (int64_t c = 0; c < chunk_count(x.k); ++c) {
     add_chunk<kGroup, kM>(chunks[c], rows + c * Activations::kTogether * kNext, far, sum);
+    if (minimum) add_minima<kM>(chunks[c], x, first, c, sum);
   }
-  if (panel.minimum) add_minima<kM>(panel, x, first, sum);
   const auto columns = static_cast<__mmask16>((1U << wanted.columns) - 1);
 #pragma GCC unroll 16
   for (int m = 0; m < kM; ++m) {
@@ -308,36 +317,58 @@ void panel_tile(const Panel& panel, const PanelChunk* chunks, const Activations&
   }
 }
 
-template <int kGroup>
-void panel_tiles(const Panel& panel, const Activations& x, Extent wanted, std::byte* scratch,
-                 Results out) {
-  auto* chunks = reinterpret_cast<PanelChunk*>(scratch);
-  for (int64_t c = 0; c < chunk_count(x.k); ++c) load_chunk<kGroup>(panel.w, c, chunks[c]);
-  int64_t first = 0;
-  for (; x.count - first > 12; first += 8) {
-    panel_tile<kGroup, 8>(panel, chunks, x, first, wanted, out);
-  }
-  switch (x.count - first) {
-    case 12: return panel_tile<kGroup, 12>(panel, chunks, x, first, wanted, out);
-    case 8: return panel_tile<kGroup, 8>(panel, chunks, x, first, wanted, out);
-    default: return panel_tile<kGroup, 4>(panel, chunks, x, first, wanted, out);
+// Rows [first, first + kM) of x times all panels: they stay near while the panels pass.
+template <int kGroup, int kM>
+void tile_of_rows(const Panels& panels, const Activations& x, int64_t first, Extent wanted,
+                  Results out) {
+  const auto* chunks = reinterpret_cast<const PanelChunk*>(panels.data);
+  for (int64_t p = 0; p < panels.count; ++p) {
+    const int64_t left = wanted.columns - p * kPanel;
+    panel_tile<kGroup, kM>(chunks + p * chunk_count(x.k), panels.minimum, x, first,
+                           {wanted.rows, left < kPanel ? left : kPanel},
+                           {out.data + p * kPanel, out.stride});
   }
 }
 
-void dot_panel(const Panel& panel, Activations x, Extent wanted, std::byte* scratch, Results out) {
-  if (panel.by_16) {
-    panel_tiles<16>(panel, x, wanted, scratch, out);
+template <int kGroup>
+void tiles(const Panels& panels, const Activations& x, Extent wanted, Results out) {
+  int64_t first = 0;
+  for (; x.count - first > 12; first += 8) tile_of_rows<kGroup, 8>(panels, x, first, wanted, out);
+  switch (x.count - first) {
+    case 12: return tile_of_rows<kGroup, 12>(panels, x, first, wanted, out);
+    case 8: return tile_of_rows<kGroup, 8>(panels, x, first, wanted, out);
+    default: return tile_of_rows<kGroup, 4>(panels, x, first, wanted, out);
+  }
+}
+
+void dot_panels(const Panels& panels, Activations x, Extent wanted, Results out) {
+  if (panels.by_16) {
+    tiles<16>(panels, x, wanted, out);
   } else {
-    panel_tiles<32>(panel, x, wanted, scratch, out);
+    tiles<32>(panels, x, wanted, out);
   }
   if (is_far(out)) _mm_sfence();
+}
+
+void prepare_panel(const UnpackedRows& rows, std::byte* panel) {
+  auto* chunks = reinterpret_cast<PanelChunk*>(panel);
+  for (int64_t c = 0; c < chunk_count(rows.w.k); ++c) {
+    if (rows.by_16) {
+      load_chunk<16>(rows.w, c, chunks[c]);
+    } else {
+      load_chunk<32>(rows.w, c, chunks[c]);
+    }
+  }
+  if (!rows.minimum) return;
+  for (int64_t b = 0; b < block_count(rows.w.k); ++b) load_minima(rows.w, b, chunks);
 }
 
 constexpr KernelTable make_avx512_table() {
   KernelTable table = make_table<Zmm>();
   table.panel_rows = kPanel;
   table.panel_chunk_bytes = sizeof(PanelChunk);
-  table.dot_panel = dot_panel;
+  table.prepare_panel = prepare_panel;
+  table.dot_panels = dot_panels;
   return table;
 }
 

@@ -50,16 +50,26 @@ float quantise(const float* x, int64_t count, int8_t* out) {
   return usable ? scale : 0.0F;
 }
 
+// x as the cache would give it back.
+void round_as_stored(float* x, int64_t count, DType dtype, int8_t* integers) {
+  if (dtype == DType::kBF16) {
+    for (int64_t i = 0; i < count; ++i) x[i] = BFloat16::from_float(x[i]).to_float();
+  } else if (dtype == DType::kF16) {
+    for (int64_t i = 0; i < count; ++i) x[i] = Float16::from_float(x[i]).to_float();
+  } else if (dtype == DType::kS8) {
+    const float scale = quantise(x, count, integers);
+    for (int64_t i = 0; i < count; ++i) x[i] = scale * static_cast<float>(integers[i]);
+  }
+}
+
 // One head of one row of the cache.
 struct Head {
   const CacheAttention& a;
   int64_t index;  // row * kv_heads + head
 
   int64_t row() const { return index / a.kv_heads; }
-  int64_t filled() const {
-    const int64_t start = a.start[static_cast<size_t>(row())];
-    return std::min(start + 1, a.capacity);
-  }
+  int64_t start() const { return a.start[static_cast<size_t>(row())]; }
+  int64_t count() const { return a.count[static_cast<size_t>(row())]; }
   std::byte* entry(void* cache, int64_t i) const {
     return static_cast<std::byte*>(cache) +
            (index * a.capacity + i) * a.head_dim * byte_size(a.cache_dtype);
@@ -67,15 +77,34 @@ struct Head {
   float* scale(float* scales, int64_t i) const {
     return scales == nullptr ? nullptr : scales + index * a.capacity + i;
   }
+  // Where new token t lies in k or v, in elements.
+  int64_t token(int64_t t) const {
+    return ((row() * a.tokens + t) * a.kv_heads + index % a.kv_heads) * a.head_dim;
+  }
 };
 
-void put(const Head& head, const float* token, void* cache, float* scales) {
+// The kernels that fit these sizes.
+const AttentionKernels& attention_kernels(const Engine& engine, int64_t head_dim) {
+  const AttentionKernels& best = kernels_for(engine.set).attention;
+  if (head_dim % best.lanes == 0) return best;
+  return kernels_for(InstructionSet::kScalar).attention;
+}
+
+std::vector<float> widened(const Engine& engine, const void* in, int64_t count, DType dtype) {
+  std::vector<float> out(static_cast<size_t>(count));
+  kernels_for(engine.set).widen[index_of(dtype)](in, count, out.data());
+  return out;
+}
+
+void put(const Head& head, int64_t position, const float* token, void* cache, float* scales) {
   const CacheAttention& a = head.a;
-  const int64_t at = a.start[static_cast<size_t>(head.row())] % a.capacity;
+  const int64_t at = position % a.capacity;
   std::byte* to = head.entry(cache, at);
   if (a.cache_dtype != DType::kS8) return narrow(token, a.head_dim, a.cache_dtype, to);
   *head.scale(scales, at) = quantise(token, a.head_dim, reinterpret_cast<int8_t*>(to));
 }
+
+// --- one token a row: the cache is read as it is
 
 // A head's entries, cut into pieces of kMostEntries.
 struct Piece {
@@ -85,7 +114,7 @@ struct Piece {
 std::vector<Piece> pieces_of(const CacheAttention& a) {
   std::vector<Piece> pieces;
   for (int64_t h = 0; h < a.rows * a.kv_heads; ++h) {
-    const int64_t filled = Head{a, h}.filled();
+    const int64_t filled = std::min(Head{a, h}.start() + 1, a.capacity);
     for (int64_t i = 0; i < filled; i += kMostEntries) {
       pieces.push_back({h, i, std::min(filled, i + kMostEntries)});
     }
@@ -114,31 +143,21 @@ void join(const float* partial, int64_t pieces, int64_t heads, int64_t head_dim,
   for (int64_t i = 0; i < head_dim; ++i) context[i] /= sum;
 }
 
-}  // namespace
-
-void cache_attention(const Engine& engine, const CacheAttention& a) {
-  for (const int32_t start : a.start) {
-    if (start < 0) throw fail(ErrorKind::kShape, "a row of {} tokens in the cache", start);
-  }
-  const KernelTable& best = kernels_for(engine.set);
-  const KernelTable& table =
-      a.head_dim % best.attention.lanes == 0 ? best : kernels_for(InstructionSet::kScalar);
-  const auto widen = [&](const void* in, int64_t count) {
-    std::vector<float> out(static_cast<size_t>(count));
-    best.widen[index_of(a.dtype)](in, count, out.data());
-    return out;
+void attend_one(const Engine& engine, const CacheAttention& a) {
+  const auto wide = [&](const void* in, int64_t heads) {
+    return widened(engine, in, a.rows * heads * a.head_dim, a.dtype);
   };
-  const std::vector<float> q = widen(a.q, a.rows * a.heads * a.head_dim);
-  const std::vector<float> k = widen(a.k, a.rows * a.kv_heads * a.head_dim);
-  const std::vector<float> v = widen(a.v, a.rows * a.kv_heads * a.head_dim);
+  const std::vector<float> q = wide(a.q, a.heads), k = wide(a.k, a.kv_heads),
+                           v = wide(a.v, a.kv_heads);
   for (int64_t h = 0; h < a.rows * a.kv_heads; ++h) {
-    put({a, h}, k.data() + h * a.head_dim, a.keys, a.key_scales);
-    put({a, h}, v.data() + h * a.head_dim, a.values, a.value_scales);
+    const Head head{a, h};
+    put(head, head.start(), k.data() + head.token(0), a.keys, a.key_scales);
+    put(head, head.start(), v.data() + head.token(0), a.values, a.value_scales);
   }
   const int64_t group = a.heads / a.kv_heads, piece_size = group * (2 + a.head_dim);
   const std::vector<Piece> pieces = pieces_of(a);
   std::vector<float> partial(pieces.size() * static_cast<size_t>(piece_size));
-  const auto attend = table.attention.attend[index_of(a.cache_dtype)];
+  const auto attend = attention_kernels(engine, a.head_dim).attend[index_of(a.cache_dtype)];
   engine.pool.run(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
     const Head head{a, piece.head};
@@ -158,6 +177,175 @@ void cache_attention(const Engine& engine, const CacheAttention& a) {
     }
   }
   narrow(context.data(), static_cast<int64_t>(context.size()), a.dtype, a.context);
+}
+
+// --- many tokens a row: keys and values are brought into the order of their positions first
+
+// Key i of a head is at position first + i; the last ones are the new tokens'.
+struct Ordered {
+  int64_t first = 0, old = 0, count = 0;
+  std::vector<float> keys, values;  // as AttentionBlock wants them
+};
+
+Ordered order(const Head& head, int64_t lanes) {
+  const CacheAttention& a = head.a;
+  Ordered out;
+  out.old = std::min(head.start(), a.capacity);
+  out.first = head.start() - out.old;
+  out.count = out.old + head.count();
+  const int64_t tiles = (out.count + lanes - 1) / lanes;
+  out.keys.resize(static_cast<size_t>(tiles * lanes * a.head_dim));
+  out.values.resize(static_cast<size_t>(out.count * a.head_dim));
+  return out;
+}
+
+// Keys [begin, end) of a head.
+void gather(const Engine& engine, const Head& head, int64_t lanes, int64_t begin, int64_t end,
+            Ordered& out) {
+  const CacheAttention& a = head.a;
+  const int64_t h = a.head_dim;
+  const KernelTable& table = kernels_for(engine.set);
+  std::vector<float> key(static_cast<size_t>(h));
+  std::vector<int8_t> integers(static_cast<size_t>(h));
+  const auto read = [&](int64_t i, const void* fresh, void* cache, float* scales, float* to) {
+    if (i >= out.old) {
+      const auto* from = static_cast<const std::byte*>(fresh) +
+                         head.token(i - out.old) * byte_size(a.dtype);
+      table.widen[index_of(a.dtype)](from, h, to);
+      return round_as_stored(to, h, a.cache_dtype, integers.data());
+    }
+    const int64_t at = (out.first + i) % a.capacity;
+    const std::byte* from = head.entry(cache, at);
+    if (a.cache_dtype != DType::kS8) {
+      return table.widen[index_of(a.cache_dtype)](from, h, to);
+    }
+    const float scale = *head.scale(scales, at);
+    for (int64_t j = 0; j < h; ++j) {
+      to[j] = scale * static_cast<float>(reinterpret_cast<const int8_t*>(from)[j]);
+    }
+  };
+  for (int64_t i = begin; i < end; ++i) {
+    read(i, a.v, a.values, a.value_scales, out.values.data() + i * h);
+    read(i, a.k, a.keys, a.key_scales, key.data());
+    float* tile = out.keys.data() + i / lanes * lanes * h + i % lanes;
+    for (int64_t j = 0; j < h; ++j) tile[j * lanes] = key[static_cast<size_t>(j)];
+  }
+}
+
+// The new tokens that still lie in the ring afterwards.
+void put_all(const Head& head, const Ordered& ordered) {
+  const CacheAttention& a = head.a;
+  const int64_t h = a.head_dim, last = head.count();
+  std::vector<float> token(static_cast<size_t>(h));
+  const auto from = [&](const void* x, int64_t t) {
+    const auto* bytes = static_cast<const std::byte*>(x) + head.token(t) * byte_size(a.dtype);
+    kernels_for(InstructionSet::kScalar).widen[index_of(a.dtype)](bytes, h, token.data());
+    return token.data();
+  };
+  for (int64_t t = std::max<int64_t>(0, last - a.capacity); t < last; ++t) {
+    const int64_t position = ordered.first + ordered.old + t;
+    put(head, position, from(a.k, t), a.keys, a.key_scales);
+    put(head, position, from(a.v, t), a.values, a.value_scales);
+  }
+}
+
+constexpr int64_t kRowsOfABlock = 64;
+
+// The tokens [begin, end) of a row, those query heads that share one head of the cache.
+struct BlockOfTokens {
+  int64_t head, begin, end;
+};
+
+void attend_tokens(const Engine& engine, const CacheAttention& a, const BlockOfTokens& block,
+                   const Ordered& ordered) {
+  const Head head{a, block.head};
+  const int64_t h = a.head_dim, group = a.heads / a.kv_heads;
+  const int64_t used = (block.end - block.begin) * group;
+  const int64_t rows = (used + kRowsOfQ - 1) / kRowsOfQ * kRowsOfQ;
+  const auto size = [](int64_t n) { return static_cast<size_t>(n); };
+  std::vector<float> q(size(rows * h)), row(size(h)), scores(size(rows * kMostEntries)),
+      sum(size(rows)), context(size(rows * h));
+  std::vector<float> max(size(rows), -std::numeric_limits<float>::infinity());
+  std::vector<int64_t> first(size(rows)), last(size(rows));
+  AttentionBlock b{ordered.keys.data(), ordered.values.data(), q.data(), rows, h};
+  b.begin = ordered.count;
+  const KernelTable& table = kernels_for(engine.set);
+  // Where the query head that is row r lies in q and in context, in elements.
+  const auto place = [&](int64_t r) {
+    const int64_t t = block.begin + r / group, n = block.head % a.kv_heads * group + r % group;
+    return ((head.row() * a.tokens + t) * a.heads + n) * h;
+  };
+  for (int64_t r = 0; r < used; ++r) {
+    table.widen[index_of(a.dtype)](
+        static_cast<const std::byte*>(a.q) + place(r) * byte_size(a.dtype), h, row.data());
+    float* to = q.data() + r / kRowsOfQ * kRowsOfQ * h + r % kRowsOfQ;
+    for (int64_t i = 0; i < h; ++i) to[i * kRowsOfQ] = row[size(i)];
+    const int64_t key = ordered.old + block.begin + r / group;
+    first[size(r)] = a.window > 0 ? std::max<int64_t>(0, key + 1 - a.window) : 0;
+    last[size(r)] = key + 1;
+    b.begin = std::min(b.begin, first[size(r)]);
+    b.end = std::max(b.end, last[size(r)]);
+  }
+  b.row_begin = first.data();
+  b.row_end = last.data();
+  b.scores = scores.data();
+  b.max = max.data();
+  b.sum = sum.data();
+  b.context = context.data();
+  attention_kernels(engine, h).attend_block(b);
+  for (int64_t r = 0; r < used; ++r) {
+    float* out = context.data() + r * h;
+    for (int64_t i = 0; i < h; ++i) out[i] /= sum[size(r)];
+    narrow(out, h, a.dtype, static_cast<std::byte*>(a.context) + place(r) * byte_size(a.dtype));
+  }
+}
+
+void attend_many(const Engine& engine, const CacheAttention& a) {
+  const int64_t lanes = attention_kernels(engine, a.head_dim).lanes;
+  const int64_t heads = a.rows * a.kv_heads, group = a.heads / a.kv_heads;
+  constexpr int64_t kKeysOfATask = 64;
+  std::vector<Ordered> ordered;
+  std::vector<Piece> gathers;
+  std::vector<BlockOfTokens> blocks;
+  const int64_t tokens = std::max<int64_t>(1, kRowsOfABlock / group);
+  for (int64_t i = 0; i < heads; ++i) {
+    const Head head{a, i};
+    ordered.push_back(order(head, lanes));
+    for (int64_t k = 0; k < ordered.back().count; k += kKeysOfATask) {
+      gathers.push_back({i, k, std::min(ordered.back().count, k + kKeysOfATask)});
+    }
+    for (int64_t t = 0; t < head.count(); t += tokens) {
+      blocks.push_back({i, t, std::min(head.count(), t + tokens)});
+    }
+  }
+  engine.pool.run(static_cast<int64_t>(gathers.size()), [&](int64_t i, int) {
+    const Piece& p = gathers[static_cast<size_t>(i)];
+    gather(engine, {a, p.head}, lanes, p.begin, p.end, ordered[static_cast<size_t>(p.head)]);
+  });
+  engine.pool.run(heads, [&](int64_t i, int) { put_all({a, i}, ordered[static_cast<size_t>(i)]); });
+  const auto bytes = static_cast<size_t>(a.rows * a.tokens * a.heads * a.head_dim);
+  std::memset(a.context, 0, bytes * static_cast<size_t>(byte_size(a.dtype)));
+  // The last tokens see most: they go first, so that threads end together.
+  const auto last = static_cast<int64_t>(blocks.size()) - 1;
+  engine.pool.run(last + 1, [&](int64_t i, int) {
+    const BlockOfTokens& block = blocks[static_cast<size_t>(last - i)];
+    attend_tokens(engine, a, block, ordered[static_cast<size_t>(block.head)]);
+  });
+}
+
+}  // namespace
+
+void cache_attention(const Engine& engine, const CacheAttention& a) {
+  for (const int32_t start : a.start) {
+    if (start < 0) throw fail(ErrorKind::kShape, "a row of {} tokens in the cache", start);
+  }
+  for (const int32_t count : a.count) {
+    if (count < 0 || count > a.tokens) {
+      throw fail(ErrorKind::kShape, "{} of {} new tokens", count, a.tokens);
+    }
+  }
+  if (a.tokens == 1) return attend_one(engine, a);
+  attend_many(engine, a);
 }
 
 }  // namespace mt::kernels

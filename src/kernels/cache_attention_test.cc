@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "kernels/test_blocks.h"
 
@@ -41,13 +42,14 @@ std::vector<float> widened(const std::vector<std::byte>& bytes, DType dtype) {
 struct Case {
   int64_t rows, heads, kv_heads, capacity, head_dim;
   DType dtype, cache_dtype;
-  std::vector<int32_t> start;
+  std::vector<int32_t> start;  // each row's last position
+  int64_t window = 0;
 };
 
-// A cache that held garbage, given its tokens one by one through the kernel; and the same tokens
-// as they were given.
+// A cache that held garbage, given its tokens through the kernel, `together` at once; and the same
+// tokens as they were given.
 struct Generation {
-  Generation(const Case& of, const Engine& engine) : c(of) {
+  Generation(const Case& of, const Engine& engine, int64_t together = 1) : c(of), tokens(together) {
     const int64_t entries = c.rows * c.kv_heads * c.capacity;
     keys.assign(static_cast<size_t>(entries * c.head_dim * byte_size(c.cache_dtype)),
                 std::byte{0x7f});
@@ -56,100 +58,137 @@ struct Generation {
     value_scales = key_scales;
     int32_t longest = 0;
     for (const int32_t s : c.start) longest = std::max(longest, s);
-    for (int32_t at = 0; at <= longest; ++at) step(engine, at);
+    for (int32_t at = 0; at <= longest; at += static_cast<int32_t>(tokens)) step(engine, at);
   }
 
   std::vector<float> random(int64_t count, uint64_t seed) const {
     return widened(narrowed(random_floats(count, seed), c.dtype), c.dtype);
   }
 
-  // Every row's token `at`, or its last one again where the row is shorter.
+  // Every row's tokens from `at`. A row that ends sooner gets padding that is not a number, or, one
+  // token at a time, its last one again.
   void step(const Engine& engine, int32_t at) {
-    std::vector<int32_t> start;
-    for (const int32_t s : c.start) start.push_back(std::min(at, s));
-    q = random(c.rows * c.heads * c.head_dim, 1);
+    std::vector<int32_t> start, count;
+    q = random(c.rows * tokens * c.heads * c.head_dim, 1);
     std::vector<float> k, v;
     for (int64_t b = 0; b < c.rows; ++b) {
-      const auto row = static_cast<uint64_t>(1000 * (b + 1) + start[static_cast<size_t>(b)]);
-      for (const float x : random(c.kv_heads * c.head_dim, 2 * row)) k.push_back(x);
-      for (const float x : random(c.kv_heads * c.head_dim, 2 * row + 1)) v.push_back(x);
+      const int32_t last = c.start[static_cast<size_t>(b)];
+      start.push_back(tokens == 1 ? std::min(at, last) : std::min(at, last + 1));
+      count.push_back(tokens == 1 ? 1
+                                  : std::clamp<int32_t>(last + 1 - at, 0,
+                                                        static_cast<int32_t>(tokens)));
+      for (int64_t t = 0; t < tokens; ++t) {
+        const bool padding = t >= count.back();
+        const auto row = static_cast<uint64_t>(1000 * (b + 1) + start.back() + t);
+        for (const float x : random(c.kv_heads * c.head_dim, 2 * row)) {
+          k.push_back(padding ? std::numeric_limits<float>::quiet_NaN() : x);
+        }
+        for (const float x : random(c.kv_heads * c.head_dim, 2 * row + 1)) {
+          v.push_back(padding ? std::numeric_limits<float>::quiet_NaN() : x);
+        }
+      }
     }
     const auto q_bytes = narrowed(q, c.dtype), k_bytes = narrowed(k, c.dtype),
                v_bytes = narrowed(v, c.dtype);
     context.assign(q_bytes.size(), std::byte{0xff});
     const bool scaled = c.cache_dtype == DType::kS8;
     cache_attention(engine, {.rows = c.rows,
+                             .tokens = tokens,
                              .heads = c.heads,
                              .kv_heads = c.kv_heads,
                              .capacity = c.capacity,
                              .head_dim = c.head_dim,
+                             .window = c.window,
                              .dtype = c.dtype,
                              .q = q_bytes.data(),
                              .k = k_bytes.data(),
                              .v = v_bytes.data(),
                              .start = start,
+                             .count = count,
                              .cache_dtype = c.cache_dtype,
                              .keys = keys.data(),
                              .values = values.data(),
                              .key_scales = scaled ? key_scales.data() : nullptr,
                              .value_scales = scaled ? value_scales.data() : nullptr,
                              .context = context.data()});
+    for (int64_t b = 0; b < c.rows; ++b) {
+      const auto row = static_cast<size_t>(b);
+      const bool often = c.capacity < 50;  // all of a long row would take minutes
+      for (int64_t t = 0; t < count[row]; ++t) {
+        if (often || t + 1 == count[row] || start[row] + t == c.start[row]) check(b, t, start[row] + t);
+      }
+    }
   }
+
+  // The context of row b's token t of this step, which is at `position`.
+  void check(int64_t b, int64_t t, int64_t position) {
+    const std::vector<float> found = widened(context, c.dtype);
+    for (int64_t n = 0; n < c.heads; ++n) {
+      const std::vector<double> wanted = expected(b, t, n, position);
+      for (size_t h = 0; h < wanted.size(); ++h) {
+        const size_t at = static_cast<size_t>(((b * tokens + t) * c.heads + n) * c.head_dim) + h;
+        const double error = std::abs(static_cast<double>(found[at]) - wanted[h]);
+        if (!(error <= worst)) worst = error;  // NaN too
+      }
+    }
+  }
+
+  std::vector<double> expected(int64_t b, int64_t t, int64_t n, int64_t position) const;
 
   // The token at `position` of a row as it was given: keys (0) or values (1) of one head.
   std::vector<float> token(int64_t b, int64_t head, int64_t position, uint64_t which) const {
     const auto row = static_cast<uint64_t>(1000 * (b + 1) + position);
-    const auto all = random(c.kv_heads * c.head_dim, 2 * row + which);
+    std::vector<float>& all = given[2 * row + which];
+    if (all.empty()) all = random(c.kv_heads * c.head_dim, 2 * row + which);
     return {all.begin() + head * c.head_dim, all.begin() + (head + 1) * c.head_dim};
   }
 
   Case c;
+  int64_t tokens;
   std::vector<std::byte> keys, values, context;
   std::vector<float> key_scales, value_scales, q;
+  mutable std::map<uint64_t, std::vector<float>> given;  // by seed
+  double worst = 0;  // error of any context
 };
 
-// Attention in double of one query head to the last `capacity` tokens of its row.
-std::vector<double> expected(const Generation& run, int64_t b, int64_t n) {
-  const Case& c = run.c;
-  const int64_t head = n / (c.heads / c.kv_heads), last = c.start[static_cast<size_t>(b)];
+// Attention in double of one query head, to what the ring and the window hold of its row.
+std::vector<double> Generation::expected(int64_t b, int64_t t, int64_t n, int64_t last) const {
+  const int64_t head = n / (c.heads / c.kv_heads);
   std::vector<double> scores;
-  const int64_t first = std::max<int64_t>(0, last + 1 - c.capacity);
+  const int64_t seen = c.window > 0 ? std::min(c.window, c.capacity) : c.capacity;
+  const int64_t first = std::max<int64_t>(0, last + 1 - seen);
   for (int64_t p = first; p <= last; ++p) {
-    const std::vector<float> key = run.token(b, head, p, 0);
+    const std::vector<float> key = token(b, head, p, 0);
     double sum = 0;
     for (int64_t i = 0; i < c.head_dim; ++i) {
       sum += static_cast<double>(key[static_cast<size_t>(i)]) *
-             static_cast<double>(run.q[static_cast<size_t>((b * c.heads + n) * c.head_dim + i)]);
+             static_cast<double>(q[static_cast<size_t>(((b * tokens + t) * c.heads + n) * c.head_dim + i)]);
     }
     scores.push_back(sum);
   }
   const double most = *std::max_element(scores.begin(), scores.end());
   double total = 0;
-  std::vector<double> context(static_cast<size_t>(c.head_dim));
+  std::vector<double> out(static_cast<size_t>(c.head_dim));
   for (size_t i = 0; i < scores.size(); ++i) {
     const double weight = std::exp(scores[i] - most);
     total += weight;
-    const std::vector<float> value = run.token(b, head, first + static_cast<int64_t>(i), 1);
-    for (size_t h = 0; h < context.size(); ++h)
-      context[h] += weight * static_cast<double>(value[h]);
+    const std::vector<float> value = token(b, head, first + static_cast<int64_t>(i), 1);
+    for (size_t h = 0; h < out.size(); ++h)
+      out[h] += weight * static_cast<double>(value[h]);
   }
-  for (double& x : context) x /= total;
-  return context;
+  for (double& x : out) x /= total;
+  return out;
 }
 
 void expect_attention(const Case& c, const Engine& engine, double tolerance) {
-  const Generation run(c, engine);
-  const std::vector<float> found = widened(run.context, c.dtype);
-  for (int64_t b = 0; b < c.rows; ++b) {
-    for (int64_t n = 0; n < c.heads; ++n) {
-      const std::vector<double> wanted = expected(run, b, n);
-      for (size_t h = 0; h < wanted.size(); ++h) {
-        const size_t at = static_cast<size_t>((b * c.heads + n) * c.head_dim) + h;
-        ASSERT_NEAR(static_cast<double>(found[at]), wanted[h], tolerance)
-            << "row " << b << " head " << n << " of " << c.heads << " dim " << h << " of "
-            << c.head_dim << ", " << name(c.dtype) << " over " << name(c.cache_dtype);
-      }
-    }
+  for (const int64_t together : {1, 5, 16, 300}) {
+    // A ring that is shorter than what is seen of it would lose keys within one call.
+    const int32_t longest = *std::max_element(c.start.begin(), c.start.end());
+    if (together > 1 && c.window == 0 && longest >= c.capacity) continue;
+    const Generation run(c, engine, together);
+    EXPECT_LE(run.worst, tolerance)
+        << c.heads << " heads of " << c.head_dim << ", ring of " << c.capacity << ", "
+        << name(c.dtype) << " over " << name(c.cache_dtype) << ", " << together << " at once";
   }
 }
 
@@ -177,6 +216,13 @@ TEST_P(CacheAttentionOf, EqualsAttentionInDouble) {
   expect_attention({2, 2, 1, 5, 1, DType::kF32, DType::kF32, {3, 12}}, engine, 1e-5);
 }
 
+// Prompts in pieces whose ends fall anywhere in a window.
+TEST_P(CacheAttentionOf, HonoursTheWindowWithinAPiece) {
+  expect_attention({3, 4, 1, 9, 32, DType::kF32, DType::kF32, {40, 20, 3}, 9}, engine, 1e-5);
+  expect_attention({2, 4, 2, 40, 16, DType::kF32, DType::kF32, {330, 39}, 40}, engine, 1e-5);
+  expect_attention({1, 2, 1, 280, 48, DType::kF32, DType::kBF16, {340}, 280}, engine, 0.01);
+}
+
 TEST_P(CacheAttentionOf, TakesNarrowCachesAndNarrowActivations) {
   expect_attention({2, 4, 1, 40, 64, DType::kBF16, DType::kBF16, {50, 20}}, engine, 0.004);
   expect_attention({2, 4, 1, 40, 64, DType::kF32, DType::kF16, {50, 20}}, engine, 0.002);
@@ -199,7 +245,7 @@ TEST_P(CacheAttentionOf, LargeScores) {
   const std::vector<int32_t> start{299};
   std::vector<float> context(16);
   cache_attention(engine,
-                  {1, 1, 1, c, h, DType::kF32, q.data(), k.data(), v.data(), start, DType::kF32,
+                  {1, 1, 1, 1, c, h, 0, DType::kF32, q.data(), k.data(), v.data(), start, {}, DType::kF32,
                    keys.data(), values.data(), nullptr, nullptr, context.data()});
   for (const float x : context) EXPECT_EQ(x, 270);
 }
@@ -215,8 +261,8 @@ TEST_P(CacheAttentionOf, NotANumberStaysInItsRow) {
     k[16] = std::numeric_limits<float>::quiet_NaN();
     for (const int32_t at : {0, 299}) {
       const std::vector<int32_t> start{at, at};
-      cache_attention(engine, {2, 1, 1, c, h, DType::kF32, q.data(), k.data(), v.data(), start,
-                               cache, keys.data(), values.data(), key_scales.data(),
+      cache_attention(engine, {2, 1, 1, 1, c, h, 0, DType::kF32, q.data(), k.data(), v.data(), start,
+                               {}, cache, keys.data(), values.data(), key_scales.data(),
                                value_scales.data(), context.data()});
       k[16] = 1;
       EXPECT_TRUE(std::isnan(context[16])) << name(cache) << " at " << at;
@@ -227,12 +273,15 @@ TEST_P(CacheAttentionOf, NotANumberStaysInItsRow) {
 
 TEST_P(CacheAttentionOf, ARowDoesNotDependOnItsNeighboursOrThreads) {
   const Case alone{1, 4, 1, 600, 32, DType::kF32, DType::kBF16, {500}};
-  const Case beside{3, 4, 1, 600, 32, DType::kF32, DType::kBF16, {500, 30, 599}};
+  const Case beside{3, 4, 1, 600, 32, DType::kF32, DType::kBF16, {500, 30, 499}};
   Pool one(1);
-  const Generation a(alone, {one, GetParam()}), b(beside, engine);
-  // Row 0's q and tokens are the same in both.
-  const std::vector<float> x = widened(a.context, DType::kF32), y = widened(b.context, DType::kF32);
-  for (size_t i = 0; i < x.size(); ++i) EXPECT_EQ(x[i], y[i]) << i;
+  for (const int64_t together : {1, 501}) {
+    const Generation a(alone, {one, GetParam()}, together), b(beside, engine, together);
+    // Row 0's q and tokens are the same in both.
+    const std::vector<float> x = widened(a.context, DType::kF32),
+                             y = widened(b.context, DType::kF32);
+    for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(x[i], y[i]) << i;
+  }
 }
 
 }  // namespace

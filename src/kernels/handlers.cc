@@ -154,50 +154,71 @@ void* take_over(const Call& call, int64_t i, int64_t from) {
   return out.data;
 }
 
-void cache_attention_call(const Call& call) {
-  const bool scaled = call.argument_count() == 8;
-  require(
-      (scaled || call.argument_count() == 6) && call.result_count() == call.argument_count() - 3,
-      "{} arguments and {} results: expected 6 and 3, or with scales 8 and 5",
-      call.argument_count(), call.result_count());
-  const Operand q = call.argument(0), keys = call.argument(4), start = call.argument(3);
-  require(q.rank() == 4 && q.dims[1] == 1, "argument 0 is {}, expected one token a row",
-          to_string(q));
+// The caches begin here among the arguments.
+constexpr int64_t kFirstCache = 5;
+
+CacheAttention attention_sizes(const Call& call) {
+  const Operand q = call.argument(0), keys = call.argument(kFirstCache);
+  require(q.rank() == 4, "argument 0 is {}, expected [B, T, N, H]", to_string(q));
   require(keys.rank() == 4 && keys.dims[0] == q.dims[0] && keys.dims[3] == q.dims[3],
-          "argument 4 is {}, expected [{}, K, C, {}]", to_string(keys), q.dims[0], q.dims[3]);
+          "argument {} is {}, expected [{}, K, C, {}]", kFirstCache, to_string(keys), q.dims[0],
+          q.dims[3]);
   CacheAttention a{.rows = q.dims[0],
+                   .tokens = q.dims[1],
                    .heads = q.dims[2],
                    .kv_heads = keys.dims[1],
                    .capacity = keys.dims[2],
-                   .head_dim = q.dims[3]};
+                   .head_dim = q.dims[3],
+                   .window = call.integer("window"),
+                   .dtype = dtype_of(q, 0),
+                   .cache_dtype = dtype_of(keys, kFirstCache)};
   require(a.kv_heads > 0 && a.capacity > 0 && a.heads % a.kv_heads == 0,
-          "{} query heads for argument 4, {}", a.heads, to_string(keys));
-  a.dtype = dtype_of(q, 0);
-  a.cache_dtype = dtype_of(keys, 4);
-  require((a.cache_dtype == DType::kS8) == scaled, "argument 4 is {}, with {} arguments",
-          to_string(keys), call.argument_count());
+          "{} query heads for argument {}, {}", a.heads, kFirstCache, to_string(keys));
+  require(a.tokens > 1 || a.window == 0 || a.window >= a.capacity,
+          "attribute window: {} is less than a ring of {} holds", a.window, a.capacity);
+  return a;
+}
+
+void check_attention(const Call& call, const CacheAttention& a) {
+  const Operand q = call.argument(0), keys = call.argument(kFirstCache), result = call.result(0);
   for (const int64_t i : {1, 2}) {
-    check_shape(call.argument(i), i, q.dtype, {a.rows, 1, a.kv_heads, a.head_dim});
+    check_shape(call.argument(i), i, q.dtype, {a.rows, a.tokens, a.kv_heads, a.head_dim});
   }
-  check_shape(start, 3, ffi::kS32, {a.rows});
-  check_shape(call.argument(5), 5, keys.dtype, {a.rows, a.kv_heads, a.capacity, a.head_dim});
-  for (int64_t i = 6; i < call.argument_count(); ++i) {
+  for (const int64_t i : {3, 4}) check_shape(call.argument(i), i, ffi::kS32, {a.rows});
+  check_shape(call.argument(kFirstCache + 1), kFirstCache + 1, keys.dtype,
+              {a.rows, a.kv_heads, a.capacity, a.head_dim});
+  for (int64_t i = kFirstCache + 2; i < call.argument_count(); ++i) {
     check_shape(call.argument(i), i, ffi::kF32, {a.rows, a.kv_heads, a.capacity, 1});
   }
-  const Operand context = call.result(0);
-  require(context.dtype == q.dtype && context.rows() * context.last() == q.rows() * q.last(),
-          "result 0 is {}, expected {}", to_string(context), to_string(q));
-  a.q = q.data;
+  require(result.dtype == q.dtype && result.rows() * result.last() == q.rows() * q.last(),
+          "result 0 is {}, expected {}", to_string(result), to_string(q));
+}
+
+void cache_attention_call(const Call& call) {
+  const int64_t caches = call.argument_count() - kFirstCache;
+  require((caches == 2 || caches == 4) && call.result_count() == 1 + caches,
+          "{} arguments and {} results: expected 7 and 3, or with scales 9 and 5",
+          call.argument_count(), call.result_count());
+  CacheAttention a = attention_sizes(call);
+  require((a.cache_dtype == DType::kS8) == (caches == 4), "argument {} is {}, with {} arguments",
+          kFirstCache, to_string(call.argument(kFirstCache)), call.argument_count());
+  check_attention(call, a);
+  const auto integers = [&](int64_t i) {
+    return std::span(static_cast<const int32_t*>(call.argument(i).data),
+                     static_cast<size_t>(a.rows));
+  };
+  a.q = call.argument(0).data;
   a.k = call.argument(1).data;
   a.v = call.argument(2).data;
-  a.start = {static_cast<const int32_t*>(start.data), static_cast<size_t>(a.rows)};
-  a.keys = take_over(call, 1, 4);
-  a.values = take_over(call, 2, 5);
-  if (scaled) {
-    a.key_scales = static_cast<float*>(take_over(call, 3, 6));
-    a.value_scales = static_cast<float*>(take_over(call, 4, 7));
+  a.start = integers(3);
+  a.count = integers(4);
+  a.keys = take_over(call, 1, kFirstCache);
+  a.values = take_over(call, 2, kFirstCache + 1);
+  if (caches == 4) {
+    a.key_scales = static_cast<float*>(take_over(call, 3, kFirstCache + 2));
+    a.value_scales = static_cast<float*>(take_over(call, 4, kFirstCache + 3));
   }
-  a.context = context.data;
+  a.context = call.result(0).data;
   cache_attention({}, a);
 }
 

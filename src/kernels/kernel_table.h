@@ -131,11 +131,16 @@ struct Extent {
   int64_t rows = 0, columns = 0;
 };
 
-// Weight rows that are multiplied together, a row to a lane of the registers.
-struct Panel {
-  Rows w;  // `rows` of them, the last ones perhaps repeated
+// Weight rows that become a panel, a row to a lane of the registers.
+struct UnpackedRows {
+  Rows w;  // panel_rows of them, the last ones perhaps repeated
   bool minimum = false;
   bool by_16 = false;  // 16 values have a scale of their own, not 32
+};
+struct Panels {  // one after the other
+  const std::byte* data = nullptr;
+  int64_t count = 0;
+  bool minimum = false, by_16 = false;
 };
 
 enum class Float : uint8_t { kF32, kF16, kBF16, kS8 };  // kS8: of caches only, with a scale a row
@@ -166,11 +171,30 @@ struct PartialAttention {
   float* context = nullptr;
 };
 
+// Several queries of one head of a cache at once, over keys in the order of their positions. A row
+// is one token's query head; rows are a multiple of kRowsOfQ.
+constexpr int64_t kRowsOfQ = 8;
+struct AttentionBlock {
+  const float* keys = nullptr;    // tiles of `lanes` keys, each [head_dim, lanes]; the last ones full
+  const float* values = nullptr;  // [keys, head_dim]
+  const float* q = nullptr;       // groups of kRowsOfQ rows, each [head_dim, kRowsOfQ]
+  int64_t rows = 0;
+  int64_t head_dim = 0;
+  int64_t begin = 0, end = 0;          // keys that some row sees
+  const int64_t* row_begin = nullptr;  // [rows]: those that each row sees
+  const int64_t* row_end = nullptr;
+  float* scores = nullptr;   // [rows, kMostEntries], to work with
+  float* max = nullptr;      // [rows], begins as -infinity
+  float* sum = nullptr;      // [rows], begins as 0
+  float* context = nullptr;  // [rows, head_dim], begins as 0; to be divided by the sums
+};
+
 struct AttentionKernels {
   int64_t lanes = 1;  // head_dim must be a multiple of this
   std::array<void (*)(const CacheEntries& e, const float* q, int64_t heads, PartialAttention out),
              kCacheTypes>
       attend{};  // by Float
+  void (*attend_block)(const AttentionBlock& block) = nullptr;
 };
 
 struct KernelTable {
@@ -178,12 +202,12 @@ struct KernelTable {
   std::array<FormatKernels, kFormats> formats;  // by Format
   // One unpacked weight row times the first `m` rows of x.
   void (*dot_unpacked)(Rows w, bool minimum, Activations x, int64_t m, Results out) = nullptr;
-  // panel_rows unpacked weight rows times all rows of x; `wanted` says how many results to write.
-  // 0: there is no such loop. `scratch`: panel_chunk_bytes for each chunk, on a cache line.
+  // Panels of panel_rows weight rows, made ready once and multiplied with all rows of x. 0: there is
+  // no such loop. A panel takes panel_chunk_bytes a chunk, on a cache line.
   int64_t panel_rows = 0;
   int64_t panel_chunk_bytes = 0;
-  void (*dot_panel)(const Panel& panel, Activations x, Extent wanted, std::byte* scratch,
-                    Results out) = nullptr;
+  void (*prepare_panel)(const UnpackedRows& rows, std::byte* panel) = nullptr;
+  void (*dot_panels)(const Panels& panels, Activations x, Extent wanted, Results out) = nullptr;
   // The values of an unpacked weight row.
   void (*to_f32)(Rows w, bool minimum, float* out) = nullptr;
   std::array<void (*)(const void* in, int64_t k, float* out), kFloats> widen{};  // by Float

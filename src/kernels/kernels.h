@@ -13,10 +13,11 @@
 // |                     | more u8[N_i, row_bytes_i]  |                       | f32[..., N_i]     |
 // | mt_matvec           | x f32[..., K], then one or | none                  | a weight:         |
 // |                     | more f32/bf16/f16 [N_i, K] |                       | f32[..., N_i]     |
-// | mt_cache_attention  | q [B, 1, N, H], k and      | none                  | context [B,1,N,H],|
-// |                     | v [B, 1, K, H], start s32  |                       | then the caches   |
-// |                     | [B], caches [B, K, C, H],  |                       | (and scales), in  |
-// |                     | (s8: f32 [B, K, C, 1] too) |                       | their own memory  |
+// | mt_cache_attention  | q [B, T, N, H], k and      | window                | context [B,T,N,H],|
+// |                     | v [B, T, K, H], start and  |                       | then the caches   |
+// |                     | count s32 [B], caches      |                       | (and scales), in  |
+// |                     | [B, K, C, H] (of s8: also  |                       | their own memory  |
+// |                     | scales f32 [B, K, C, 1])   |                       |                   |
 //
 // mt_dequantise: values as checkpoint's, to the last bit in f32 (but that a NaN of F16 may come out
 // quiet); bf16 rounds to nearest even.

@@ -176,11 +176,38 @@ struct Task {
   Results out;  // of its first row
 };
 
-// A thread's own memory: rows unpacked, and what a panel needs.
+// A thread's own memory: rows unpacked, and panels made of them.
 struct Workspace {
   Rows unpacked;
-  std::byte* panel = nullptr;
+  std::byte* panels = nullptr;
+  int64_t most_panels = 0;
 };
+
+// Panels that fit a core's own cache beside some rows of x.
+int64_t panels_together(const KernelTable& table, int64_t k) {
+  constexpr int64_t kBytes = 320 << 10;
+  return std::max<int64_t>(1, kBytes / (chunk_count(k) * table.panel_chunk_bytes));
+}
+
+void multiply_panels(const KernelTable& table, const Task& task, int64_t m, Activations x,
+                     const Workspace& work) {
+  const int64_t lanes = table.panel_rows;
+  const int64_t panel_bytes = chunk_count(x.k) * table.panel_chunk_bytes;
+  const UnpackedRows rows{work.unpacked, has_minimum(task.format), has_scale_by_16(task.format)};
+  const auto unpack = table.formats[static_cast<size_t>(task.format)].unpack;
+  for (int64_t n = 0; n < task.rows; n += work.most_panels * lanes) {
+    const int64_t columns = std::min(work.most_panels * lanes, task.rows - n);
+    Panels panels{work.panels, 0, rows.minimum, rows.by_16};
+    for (int64_t at = 0; at < columns; at += lanes) {
+      for (int64_t i = 0; i < lanes; ++i) {
+        const int64_t row = std::min(n + at + i, task.rows - 1);
+        unpack(task.blocks + row * task.row_bytes, work.unpacked, i);
+      }
+      table.prepare_panel(rows, work.panels + panels.count++ * panel_bytes);
+    }
+    table.dot_panels(panels, x, {m, columns}, {task.out.data + n, task.out.stride});
+  }
+}
 
 void multiply(const KernelTable& table, const Task& task, int64_t m, Activations x,
               const Workspace& work) {
@@ -188,20 +215,24 @@ void multiply(const KernelTable& table, const Task& task, int64_t m, Activations
   if (m == 1 && kernels.dot != nullptr) {
     return kernels.dot({task.blocks, task.rows, task.row_bytes}, x, task.out.data);
   }
-  const Rows unpacked = work.unpacked;
-  const Panel panel{unpacked, has_minimum(task.format), has_scale_by_16(task.format)};
-  for (int64_t n = 0; n < task.rows; n += unpacked.count) {
-    for (int64_t i = 0; i < unpacked.count; ++i) {
-      const int64_t row = std::min(n + i, task.rows - 1);
-      kernels.unpack(task.blocks + row * task.row_bytes, unpacked, i);
-    }
+  if (work.most_panels > 0) return multiply_panels(table, task, m, x, work);
+  for (int64_t n = 0; n < task.rows; ++n) {
+    kernels.unpack(task.blocks + n * task.row_bytes, work.unpacked, 0);
     const Results out{task.out.data + n, task.out.stride};
-    if (unpacked.count == 1) {
-      table.dot_unpacked(unpacked, panel.minimum, x, m, out);
-    } else {
-      table.dot_panel(panel, x, {m, std::min(unpacked.count, task.rows - n)}, work.panel, out);
-    }
+    table.dot_unpacked(work.unpacked, has_minimum(task.format), x, m, out);
   }
+}
+
+// Memory that the calls of one thread use in turn: new memory would be cleared first each time.
+std::byte* scratch_of(int64_t bytes) {
+  thread_local std::optional<Scratch> scratch;
+  thread_local int64_t size = 0;
+  if (size < bytes) {
+    scratch.reset();
+    scratch.emplace(bytes);
+    size = bytes;
+  }
+  return scratch->data();
 }
 
 }  // namespace
@@ -215,15 +246,14 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
   const KernelTable& table = kernels_for(engine.set);
   const bool panels = m > 1 && table.panel_rows > 0;
   const int64_t together = panels ? table.panel_rows : 1;
-  const int64_t m_padded =
-      m == 1 ? 1
-             : (m + Activations::kTogether - 1) / Activations::kTogether * Activations::kTogether;
-  const int64_t x_bytes = Activations::bytes(m_padded, k),
-                unpacked_bytes = Rows::bytes(together, k);
+  const int64_t most_panels = panels ? panels_together(table, k) : 0;
+  constexpr int64_t kT = Activations::kTogether;
+  const int64_t m_padded = m == 1 ? 1 : (m + kT - 1) / kT * kT;
+  const int64_t x_bytes = Activations::bytes(m_padded, k), unpacked_bytes = Rows::bytes(together, k);
   const int64_t thread_bytes =
-      unpacked_bytes + (panels ? chunk_count(k) * table.panel_chunk_bytes : 0);
-  const Scratch scratch(x_bytes + thread_bytes * engine.pool.threads());
-  const Activations rows{scratch.data(), m_padded, k};
+      unpacked_bytes + most_panels * chunk_count(k) * table.panel_chunk_bytes;
+  std::byte* memory = scratch_of(x_bytes + thread_bytes * engine.pool.threads());
+  const Activations rows{memory, m_padded, k};
   quantise(engine, x, m, rows);
   const auto row_bytes = [&](const QuantisedWeight& w) {
     return k / w.format->elements * w.format->bytes;
@@ -237,8 +267,8 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
                     row_bytes(w),
                     *format_of(*w.format),
                     {w.out + piece.begin, w.rows}};
-    std::byte* mine = scratch.data() + x_bytes + thread * thread_bytes;
-    multiply(table, task, m, rows, {{mine, together, k}, mine + unpacked_bytes});
+    std::byte* mine = memory + x_bytes + thread * thread_bytes;
+    multiply(table, task, m, rows, {{mine, together, k}, mine + unpacked_bytes, most_panels});
   });
 }
 

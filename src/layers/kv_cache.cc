@@ -118,6 +118,8 @@ CacheView view_cache(const CachePass& pass, int64_t capacity, int64_t window) {
   CacheView view;
   view.tokens = t;
   view.start_b = pass.start_b;
+  view.count_b = pass.count_b;
+  view.window = window;
   const Value query =
       ir::expand_dims(pass.start_b, 1) + ir::iota(g, DType::kS32, {b, t}, 1);  // [B, T]
   if (t == 1) {
@@ -177,15 +179,15 @@ void update(const Ring& ring, const Stored& x, const Put& put) {
   if (ring.scales != nullptr) ring.scales->value = put(ring.scales->value, x.scales);
 }
 
-// The CPU's kernel does all of a step in the caches' own memory.
+// The CPU's kernel does all of it in the caches' own memory.
 Value attend_in_place(KVCache& cache, const CacheView& view, Value q, Value k, Value v) {
   std::vector<nnx::Variable*> variables{&cache.cached_key, &cache.cached_value};
   if (cache.is_scaled()) {
     variables.push_back(cache.cached_key_scale.get());
     variables.push_back(cache.cached_value_scale.get());
   }
-  ir::CustomCallInfo call{.target = "mt_cache_attention"};
-  std::vector<Value> operands{q, k, v, view.start_b};
+  ir::CustomCallInfo call{.target = "mt_cache_attention", .integers = {{"window", view.window}}};
+  std::vector<Value> operands{q, k, v, view.start_b, view.count_b};
   std::vector<ir::Type> results{q.type()};
   for (const nnx::Variable* variable : variables) {
     call.in_place[static_cast<int64_t>(results.size())] = static_cast<int64_t>(operands.size());
@@ -201,9 +203,7 @@ Value attend_in_place(KVCache& cache, const CacheView& view, Value q, Value k, V
 
 Value attend_cache(KVCache& cache, const CacheView& view, Value q_btnh, Value k_btkh,
                    Value v_btkh) {
-  if (view.tokens == 1 && cache.cpu_kernels) {
-    return attend_in_place(cache, view, q_btnh, k_btkh, v_btkh);
-  }
+  if (cache.cpu_kernels) return attend_in_place(cache, view, q_btnh, k_btkh, v_btkh);
   const auto heads_first = [](Value x) { return ir::transpose(x, {0, 2, 1, 3}); };
   const Ring keys{cache.cached_key, cache.cached_key_scale.get()};
   const Ring values{cache.cached_value, cache.cached_value_scale.get()};

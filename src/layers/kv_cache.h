@@ -15,7 +15,7 @@ struct CacheConfig {
   int64_t rows = 0;            // 0: no cache
   int64_t length = 0;          // the longest row, in tokens
   DType dtype = DType::kBF16;  // or kF32, kF16, kS8: integers with a scale for each token and head
-  bool cpu_kernels = false;    // generation runs mt_cache_attention (kernels/kernels.h)
+  bool cpu_kernels = false;    // attention is mt_cache_attention (kernels/kernels.h)
 };
 
 class KVCache final : public nnx::Module {
@@ -43,7 +43,8 @@ struct CacheView {
   int64_t tokens = 1;
   ir::Value keep;       // pred [B, T, S]: T = 1: S = C, the ring with the new token in it;
                         // T > 1: S = C + T, the ring as it was and the new tokens
-  ir::Value start_b;    // the pass's
+  ir::Value start_b, count_b;  // the pass's
+  int64_t window = 0;
   ir::Value entry_b;    // T = 1: where the new token goes
   ir::Value is_new_bc;  // T > 1: pred [B, C], entries that a new token takes ...
   ir::Value source_bc;  // ... and its row among all B * T new ones
