@@ -15,6 +15,14 @@ Value unsigned_full(ir::Graph& g, const Shape& shape, uint32_t v) {
   return ir::full(g, DType::kU32, shape, static_cast<double>(v));
 }
 
+Value at_least(Value x, double bound) {
+  return ir::compare(x, Direction::kGe, ir::full(*x.graph, x.dtype(), x.shape(), bound));
+}
+
+Value above(Value x, double bound) {
+  return ir::compare(x, Direction::kGt, ir::full(*x.graph, x.dtype(), x.shape(), bound));
+}
+
 // Integers in the order of the floats.
 Value ordered(Value x) {
   ir::Graph& g = *x.graph;
@@ -25,25 +33,24 @@ Value ordered(Value x) {
 }
 
 // The largest threshold t[b] for which the weights of entries with key >= t still reach enough[b],
-// found bit by bit: no sorting of a quarter of a million logits.
-Value threshold(Value keys_bv, Value weights_bv, Value enough_b) {
+// found bit by bit: no sorting of a quarter of a million logits. 0 for rows that want none; no
+// work at all if none does.
+Value threshold(Value keys_bv, Value weights_bv, Value enough_b, Value wanted_b) {
   ir::Graph& g = ir::graph_of({keys_bv, weights_bv});
-  ir::ScanOptions options;
-  options.length = 32;
-  options.reverse = true;
-  return ir::scan({unsigned_full(g, enough_b.shape(), 0)}, {ir::iota(g, DType::kU32, {32}, 0)},
-                  options, [&](const Values& s) -> Values {
-                    ir::Graph& inner = *s[0].graph;
-                    const Value bit = ir::shift_left(unsigned_full(inner, {}, 1), s[1]);
-                    const Value trial = ir::logical_or(s[0], bit);
-                    const Value in = ir::compare(inner.import(keys_bv), Direction::kGe,
-                                                 ir::expand_dims(trial, 1));
-                    const Value weights = inner.import(weights_bv);
-                    const Value sum =
-                        ir::reduce_sum(ir::select(in, weights, ir::zeros_like(weights)), {1});
-                    const Value reached = ir::compare(sum, Direction::kGe, inner.import(enough_b));
-                    return {ir::select(reached, trial, s[0])};
-                  })[0];
+  const Value zero_b = unsigned_full(g, enough_b.shape(), 0);
+  const Value bits = ir::reduce_max(ir::cast(wanted_b, DType::kU32), {0}) * 32.0;
+  const auto more = [&](const Values& s) -> Values { return {above(s[1], 0)}; };
+  const auto next = [&](const Values& s) -> Values {
+    ir::Graph& inner = *s[0].graph;
+    const Value at = s[1] - 1.0;
+    const Value trial = ir::logical_or(s[0], ir::shift_left(unsigned_full(inner, {}, 1), at));
+    const Value in = ir::compare(inner.import(keys_bv), Direction::kGe, ir::expand_dims(trial, 1));
+    const Value weights = inner.import(weights_bv);
+    const Value sum = ir::reduce_sum(ir::select(in, weights, ir::zeros_like(weights)), {1});
+    const Value reached = ir::compare(sum, Direction::kGe, inner.import(enough_b));
+    return {ir::select(reached, trial, s[0]), at};
+  };
+  return ir::select(wanted_b, ir::while_loop({zero_b, bits}, more, next)[0], zero_b);
 }
 
 Value probabilities(Value logits_bv) {
@@ -53,14 +60,6 @@ Value probabilities(Value logits_bv) {
 
 Value column(Value settings_bn, Setting which) {
   return ir::squeeze(ir::slice_axis(settings_bn, 1, which, which + 1), 1);
-}
-
-Value at_least(Value x, double bound) {
-  return ir::compare(x, Direction::kGe, ir::full(*x.graph, x.dtype(), x.shape(), bound));
-}
-
-Value above(Value x, double bound) {
-  return ir::compare(x, Direction::kGt, ir::full(*x.graph, x.dtype(), x.shape(), bound));
 }
 
 Value nothing(ir::Graph& g) {
@@ -73,15 +72,14 @@ Value limited(Value logits_bv, Value settings_bn) {
   const Value keys = ordered(logits_bv);
   const Value ones = ir::full(g, DType::kF32, logits_bv.shape(), 1);
   const Value top_k = column(settings_bn, kTopK), p = column(settings_bn, kNucleusP);
-  const Value zero_b = unsigned_full(g, top_k.shape(), 0);
   const auto kept = [&](Value threshold_b, Value x_bv) {
     return ir::select(ir::compare(keys, Direction::kGe, ir::expand_dims(threshold_b, 1)), x_bv,
                       nothing(g));
   };
-  const Value rank = ir::select(above(top_k, 0), threshold(keys, ones, top_k), zero_b);
+  const Value rank = threshold(keys, ones, top_k, above(top_k, 0));
   const Value top = kept(rank, logits_bv);
   const Value by_mass = ir::logical_and(above(p, 0), ir::logical_not(at_least(p, 1)));
-  const Value mass = ir::select(by_mass, threshold(keys, probabilities(top), p), zero_b);
+  const Value mass = threshold(keys, probabilities(top), p, by_mass);
   const Value nucleus = kept(mass, top);
   const Value least = ir::reduce_max(logits_bv, {1}) + ir::log(column(settings_bn, kMinP));
   return ir::select(ir::compare(logits_bv, Direction::kGe, ir::expand_dims(least, 1)), nucleus,
