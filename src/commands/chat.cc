@@ -20,6 +20,8 @@
 namespace mt::commands {
 namespace {
 
+constexpr int64_t kUsualTurn = 32;  // tokens; its programs are ready before the first turn
+
 volatile std::sig_atomic_t interrupts = 0;
 
 // SIGINT stops an answer, not the program; a second one while it hasn't stopped ends that too.
@@ -108,6 +110,7 @@ int chat(serve::Engine& engine, const data::Tokenizer& tokenizer, const config::
                                    config.text("chat_system_prompt"));
   const bool terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
   if (terminal) show("Ctrl-C stops an answer; /reset forgets all turns; /exit or Ctrl-D ends.\n");
+  engine.compile(kUsualTurn, sampling_from(config));
   const Interrupts handler;
   Lines lines;
   while (!stop_requested() && std::ferror(stdout) == 0) {

@@ -173,7 +173,8 @@ int decode(const std::vector<std::string>& args) {
   log_line("Cache: {:.1f} MB a slot of {} tokens",
            static_cast<double>(engine.cache_bytes_per_slot()) / 1e6, options.max_length);
   if (chats) return chat(engine, tokenizer, config);
-  engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config));
+  engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config),
+                 {.log_probs = config.flag("return_log_prob")});
   const Generated generated = generate(engine, config, tokenizer, prompt);
   const std::string& text = generated.text;
   log_line("Input `{}` -> `{}`", config.text("prompt"), text);

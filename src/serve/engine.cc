@@ -329,12 +329,16 @@ void Engine::remember(const Prefix& prefix, int64_t slot) {
           bias_of(prefix.sampling, sizes().vocab_size)});
 }
 
-void Engine::compile(int64_t prompt_tokens, const Sampling& sampling) {
+void Engine::compile(int64_t prompt_tokens, const Sampling& sampling,
+                     const PrefillOptions& options) {
   const Choice choice = choice_for(sampling);
   const int64_t whole = prompt_tokens / options_.chunk, rest = prompt_tokens % options_.chunk;
-  if (whole > 1 || (whole == 1 && rest > 0)) prefill_program({.tokens = options_.chunk});
+  if (whole > 1 || (whole == 1 && rest > 0)) {
+    prefill_program({.tokens = options_.chunk, .scores = options.log_probs});
+  }
   prefill_program({.tokens = bucket(rest > 0 ? rest : options_.chunk, options_.chunk),
                    .chooses = true,
+                   .scores = options.log_probs,
                    .choice = choice});
   insert_program();
   generate_program(choice);

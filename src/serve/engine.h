@@ -64,7 +64,7 @@ class Engine {
 
   // Compiles, or takes from the cache, what a prompt of so many tokens and its generation will run;
   // otherwise the first call of each does.
-  void compile(int64_t prompt_tokens, const Sampling& sampling);
+  void compile(int64_t prompt_tokens, const Sampling& sampling, const PrefillOptions& options = {});
 
   // Runs the prompt's 1 to max_length - 1 tokens and chooses the first token. Throws kConfig for a
   // length, token or setting out of range, and kIo (as generate() does) where the weights give no
