@@ -1,4 +1,5 @@
-// Attention of one token over entries of a cache, written once over a register type V (as loops.h).
+// Loops with e^x in them, written once over a register type V (as loops.h): attention over a cache,
+// and the largest of many logits.
 // V has Floats of kLanes numbers and the functions used below.
 #pragma once
 
@@ -260,6 +261,33 @@ void attend_block(const AttentionBlock& b) {
     }
     mix_rows<V>(b, first, keys);
   }
+}
+
+// --- the largest of many numbers
+
+template <class V>
+Largest largest(const float* x, int64_t count) {
+  float most = x[0];
+  int64_t i = 0;
+  if (count >= V::kLanes) {
+    auto top = V::load(x);
+    for (; i + V::kLanes <= count; i += V::kLanes) top = V::max(V::load(x + i), top);
+    float lanes[V::kLanes];
+    V::store(lanes, top);
+    for (int64_t j = 0; j < V::kLanes; ++j) most = lanes[j] > most ? lanes[j] : most;
+  }
+  for (; i < count; ++i) most = x[i] > most ? x[i] : most;
+  Largest out{most, 0, 0};
+  while (out.index + 1 < count && x[out.index] != most) ++out.index;
+  auto sum = V::zero(), not_finite = V::zero();
+  for (i = 0; i + V::kLanes <= count; i += V::kLanes) {
+    const auto v = V::load(x + i);
+    sum = V::add(sum, exp_of<V>(V::add(v, V::all_lanes(-most))));
+    not_finite = V::fma(v, V::zero(), not_finite);
+  }
+  out.sum = V::sum(V::add(sum, not_finite));
+  for (; i < count; ++i) out.sum += __builtin_expf(x[i] - most) + x[i] * 0.0F;
+  return out;
 }
 
 template <class V>

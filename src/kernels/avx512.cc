@@ -30,6 +30,7 @@ struct Zmm {
     return Ymm::sum(_mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1)));
   }
   static Floats all_lanes(float v) { return _mm512_set1_ps(v); }
+  static Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
   static Floats max_keeping_nan(Floats x, Floats least) { return _mm512_max_ps(least, x); }
   static Floats round(Floats v) {
     return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -333,12 +334,11 @@ void tile_of_rows(const Panels& panels, const Activations& x, int64_t first, Ext
 template <int kGroup>
 void tiles(const Panels& panels, const Activations& x, Extent wanted, Results out) {
   int64_t first = 0;
-  for (; x.count - first > 12; first += 8) tile_of_rows<kGroup, 8>(panels, x, first, wanted, out);
-  switch (x.count - first) {
-    case 12: return tile_of_rows<kGroup, 12>(panels, x, first, wanted, out);
-    case 8: return tile_of_rows<kGroup, 8>(panels, x, first, wanted, out);
-    default: return tile_of_rows<kGroup, 4>(panels, x, first, wanted, out);
+  for (; x.count - first >= 24 || x.count - first == 12; first += 12) {
+    tile_of_rows<kGroup, 12>(panels, x, first, wanted, out);
   }
+  for (; x.count - first >= 8; first += 8) tile_of_rows<kGroup, 8>(panels, x, first, wanted, out);
+  if (first < x.count) tile_of_rows<kGroup, 4>(panels, x, first, wanted, out);
 }
 
 void dot_panels(const Panels& panels, Activations x, Extent wanted, Results out) {

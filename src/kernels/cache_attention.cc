@@ -209,8 +209,8 @@ void gather(const Engine& engine, const Head& head, int64_t lanes, int64_t begin
   std::vector<int8_t> integers(static_cast<size_t>(h));
   const auto read = [&](int64_t i, const void* fresh, void* cache, float* scales, float* to) {
     if (i >= out.old) {
-      const auto* from = static_cast<const std::byte*>(fresh) +
-                         head.token(i - out.old) * byte_size(a.dtype);
+      const auto* from =
+          static_cast<const std::byte*>(fresh) + head.token(i - out.old) * byte_size(a.dtype);
       table.widen[index_of(a.dtype)](from, h, to);
       return round_as_stored(to, h, a.cache_dtype, integers.data());
     }

@@ -74,9 +74,8 @@ struct Generation {
     for (int64_t b = 0; b < c.rows; ++b) {
       const int32_t last = c.start[static_cast<size_t>(b)];
       start.push_back(tokens == 1 ? std::min(at, last) : std::min(at, last + 1));
-      count.push_back(tokens == 1 ? 1
-                                  : std::clamp<int32_t>(last + 1 - at, 0,
-                                                        static_cast<int32_t>(tokens)));
+      count.push_back(
+          tokens == 1 ? 1 : std::clamp<int32_t>(last + 1 - at, 0, static_cast<int32_t>(tokens)));
       for (int64_t t = 0; t < tokens; ++t) {
         const bool padding = t >= count.back();
         const auto row = static_cast<uint64_t>(1000 * (b + 1) + start.back() + t);
@@ -115,7 +114,8 @@ struct Generation {
       const auto row = static_cast<size_t>(b);
       const bool often = c.capacity < 50;  // all of a long row would take minutes
       for (int64_t t = 0; t < count[row]; ++t) {
-        if (often || t + 1 == count[row] || start[row] + t == c.start[row]) check(b, t, start[row] + t);
+        if (often || t + 1 == count[row] || start[row] + t == c.start[row])
+          check(b, t, start[row] + t);
       }
     }
   }
@@ -148,7 +148,7 @@ struct Generation {
   std::vector<std::byte> keys, values, context;
   std::vector<float> key_scales, value_scales, q;
   mutable std::map<uint64_t, std::vector<float>> given;  // by seed
-  double worst = 0;  // error of any context
+  double worst = 0;                                      // error of any context
 };
 
 // Attention in double of one query head, to what the ring and the window hold of its row.
@@ -162,7 +162,8 @@ std::vector<double> Generation::expected(int64_t b, int64_t t, int64_t n, int64_
     double sum = 0;
     for (int64_t i = 0; i < c.head_dim; ++i) {
       sum += static_cast<double>(key[static_cast<size_t>(i)]) *
-             static_cast<double>(q[static_cast<size_t>(((b * tokens + t) * c.heads + n) * c.head_dim + i)]);
+             static_cast<double>(
+                 q[static_cast<size_t>(((b * tokens + t) * c.heads + n) * c.head_dim + i)]);
     }
     scores.push_back(sum);
   }
@@ -173,8 +174,7 @@ std::vector<double> Generation::expected(int64_t b, int64_t t, int64_t n, int64_
     const double weight = std::exp(scores[i] - most);
     total += weight;
     const std::vector<float> value = token(b, head, first + static_cast<int64_t>(i), 1);
-    for (size_t h = 0; h < out.size(); ++h)
-      out[h] += weight * static_cast<double>(value[h]);
+    for (size_t h = 0; h < out.size(); ++h) out[h] += weight * static_cast<double>(value[h]);
   }
   for (double& x : out) x /= total;
   return out;
@@ -244,9 +244,25 @@ TEST_P(CacheAttentionOf, LargeScores) {
   const std::vector<float> k(16, -90), v(16, 5);
   const std::vector<int32_t> start{299};
   std::vector<float> context(16);
-  cache_attention(engine,
-                  {1, 1, 1, 1, c, h, 0, DType::kF32, q.data(), k.data(), v.data(), start, {}, DType::kF32,
-                   keys.data(), values.data(), nullptr, nullptr, context.data()});
+  cache_attention(engine, {1,
+                           1,
+                           1,
+                           1,
+                           c,
+                           h,
+                           0,
+                           DType::kF32,
+                           q.data(),
+                           k.data(),
+                           v.data(),
+                           start,
+                           {},
+                           DType::kF32,
+                           keys.data(),
+                           values.data(),
+                           nullptr,
+                           nullptr,
+                           context.data()});
   for (const float x : context) EXPECT_EQ(x, 270);
 }
 
@@ -261,9 +277,25 @@ TEST_P(CacheAttentionOf, NotANumberStaysInItsRow) {
     k[16] = std::numeric_limits<float>::quiet_NaN();
     for (const int32_t at : {0, 299}) {
       const std::vector<int32_t> start{at, at};
-      cache_attention(engine, {2, 1, 1, 1, c, h, 0, DType::kF32, q.data(), k.data(), v.data(), start,
-                               {}, cache, keys.data(), values.data(), key_scales.data(),
-                               value_scales.data(), context.data()});
+      cache_attention(engine, {2,
+                               1,
+                               1,
+                               1,
+                               c,
+                               h,
+                               0,
+                               DType::kF32,
+                               q.data(),
+                               k.data(),
+                               v.data(),
+                               start,
+                               {},
+                               cache,
+                               keys.data(),
+                               values.data(),
+                               key_scales.data(),
+                               value_scales.data(),
+                               context.data()});
       k[16] = 1;
       EXPECT_TRUE(std::isnan(context[16])) << name(cache) << " at " << at;
       EXPECT_TRUE(std::isfinite(context[0])) << name(cache) << " at " << at;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "kernels/cache_attention.h"
 #include "kernels/call.h"
+#include "kernels/greedy.h"
 #include "kernels/kernels.h"
 #include "kernels/products.h"
 #include "pjrt/ffi.h"
@@ -154,6 +155,21 @@ void* take_over(const Call& call, int64_t i, int64_t from) {
   return out.data;
 }
 
+void greedy_call(const Call& call) {
+  const Operand logits = call.argument(0), token = call.result(0), log_prob = call.result(1);
+  require(call.argument_count() == 1 && call.result_count() == 2 && logits.rank() == 2 &&
+              logits.dtype == ffi::kF32 && logits.last() >= 1,
+          "argument 0 is {}, expected f32[B, V] alone", to_string(logits));
+  const auto fits = [&](const Operand& result, int32_t dtype) {
+    return result.dtype == dtype && result.rank() == 1 && result.dims[0] == logits.dims[0];
+  };
+  require(fits(token, ffi::kS32) && fits(log_prob, ffi::kF32),
+          "results are {} and {}, expected s32[{}] and f32[{}]", to_string(token),
+          to_string(log_prob), logits.dims[0], logits.dims[0]);
+  greedy({}, static_cast<const float*>(logits.data), logits.dims[0], logits.dims[1],
+         static_cast<int32_t*>(token.data), static_cast<float*>(log_prob.data));
+}
+
 // The caches begin here among the arguments.
 constexpr int64_t kFirstCache = 5;
 
@@ -236,6 +252,7 @@ constexpr Target kTargets[] = {
     {"mt_quantised_matmul", handler<quantised_matmul_call>},
     {"mt_matvec", handler<matvec_call>},
     {"mt_cache_attention", handler<cache_attention_call>},
+    {"mt_greedy", handler<greedy_call>},
 };
 
 }  // namespace

@@ -175,7 +175,7 @@ struct PartialAttention {
 // is one token's query head; rows are a multiple of kRowsOfQ.
 constexpr int64_t kRowsOfQ = 8;
 struct AttentionBlock {
-  const float* keys = nullptr;    // tiles of `lanes` keys, each [head_dim, lanes]; the last ones full
+  const float* keys = nullptr;  // tiles of `lanes` keys, each [head_dim, lanes]; the last ones full
   const float* values = nullptr;  // [keys, head_dim]
   const float* q = nullptr;       // groups of kRowsOfQ rows, each [head_dim, kRowsOfQ]
   int64_t rows = 0;
@@ -197,13 +197,21 @@ struct AttentionKernels {
   void (*attend_block)(const AttentionBlock& block) = nullptr;
 };
 
+// The first of the largest of some numbers, and the sum of e^(x - largest); NaN if any is not
+// finite.
+struct Largest {
+  float value = 0;
+  int64_t index = 0;
+  float sum = 0;
+};
+
 struct KernelTable {
   void (*quantise)(const float* x, Activations out, int64_t row) = nullptr;
   std::array<FormatKernels, kFormats> formats;  // by Format
   // One unpacked weight row times the first `m` rows of x.
   void (*dot_unpacked)(Rows w, bool minimum, Activations x, int64_t m, Results out) = nullptr;
-  // Panels of panel_rows weight rows, made ready once and multiplied with all rows of x. 0: there is
-  // no such loop. A panel takes panel_chunk_bytes a chunk, on a cache line.
+  // Panels of panel_rows weight rows, made ready once and multiplied with all rows of x. 0: there
+  // is no such loop. A panel takes panel_chunk_bytes a chunk, on a cache line.
   int64_t panel_rows = 0;
   int64_t panel_chunk_bytes = 0;
   void (*prepare_panel)(const UnpackedRows& rows, std::byte* panel) = nullptr;
@@ -214,6 +222,7 @@ struct KernelTable {
   // Rows times x[m, k].
   std::array<void (*)(FloatRows w, const float* x, int64_t m, Results out), kFloats> matvec{};
   AttentionKernels attention;
+  Largest (*largest)(const float* x, int64_t count) = nullptr;  // count of at least 1
 };
 
 }  // namespace mt::kernels

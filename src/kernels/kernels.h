@@ -18,6 +18,8 @@
 // |                     | count s32 [B], caches      |                       | (and scales), in  |
 // |                     | [B, K, C, H] (of s8: also  |                       | their own memory  |
 // |                     | scales f32 [B, K, C, 1])   |                       |                   |
+// | mt_greedy           | logits f32 [B, V]          | none                  | token s32 [B],    |
+// |                     |                            |                       | log prob f32 [B]  |
 //
 // mt_dequantise: values as checkpoint's, to the last bit in f32 (but that a NaN of F16 may come out
 // quiet); bf16 rounds to nearest even.
@@ -26,7 +28,7 @@
 // scale of their own; products are summed as integers over 4 to 32 values, then in float32. A row
 // of x with an infinity or NaN gives NaN. Types: the Q ones. Every weight is read once, however
 // many rows x has. mt_matvec: x times each weight's transpose, in float32.
-// mt_cache_attention: cache_attention.h.
+// mt_cache_attention: cache_attention.h. mt_greedy: greedy.h.
 #pragma once
 
 #include "pjrt/client.h"

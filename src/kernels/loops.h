@@ -393,6 +393,7 @@ constexpr KernelTable make_table() {
       .widen = {widen<V, Float::kF32>, widen<V, Float::kF16>, widen<V, Float::kBF16>},
       .matvec = {matvec<V, Float::kF32>, matvec<V, Float::kF16>, matvec<V, Float::kBF16>},
       .attention = make_attention<V>(),
+      .largest = largest<V>,
   };
 }
 

@@ -249,7 +249,8 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
   const int64_t most_panels = panels ? panels_together(table, k) : 0;
   constexpr int64_t kT = Activations::kTogether;
   const int64_t m_padded = m == 1 ? 1 : (m + kT - 1) / kT * kT;
-  const int64_t x_bytes = Activations::bytes(m_padded, k), unpacked_bytes = Rows::bytes(together, k);
+  const int64_t x_bytes = Activations::bytes(m_padded, k),
+                unpacked_bytes = Rows::bytes(together, k);
   const int64_t thread_bytes =
       unpacked_bytes + most_panels * chunk_count(k) * table.panel_chunk_bytes;
   std::byte* memory = scratch_of(x_bytes + thread_bytes * engine.pool.threads());

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "kernels/greedy.h"
 #include "kernels/test_blocks.h"
 
 namespace mt::kernels {
@@ -289,6 +290,35 @@ TEST_P(Kernels, NothingToDo) {
   quantised_matmul(engine, nullptr, 1, 0, {&empty, 1});
   EXPECT_EQ(out, std::vector<float>(3, 0.0F));
   dequantise(engine, format, nullptr, 0, 32, DType::kF32, nullptr);
+}
+
+// Against double; ties go to the first, and what is not finite shows in the log-probability alone.
+TEST_P(Kernels, GreedyTakesTheFirstOfTheLargest) {
+  for (const int64_t vocabulary : {1, 5, 16, 8192, 8193, 30000}) {
+    std::vector<float> x = random_floats(2 * vocabulary, 3, 5);
+    const auto at = static_cast<size_t>(vocabulary * 2 / 3);
+    x[at] = 9;
+    if (at + 1 < static_cast<size_t>(vocabulary)) x[at + 1] = 9;
+    int32_t token[2];
+    float log_prob[2];
+    greedy(engine, x.data(), 2, vocabulary, token, log_prob);
+    EXPECT_EQ(token[0], static_cast<int32_t>(at)) << vocabulary;
+    for (int64_t row : {0, 1}) {
+      const float* logits = x.data() + row * vocabulary;
+      double sum = 0;
+      for (int64_t i = 0; i < vocabulary; ++i) sum += std::exp(static_cast<double>(logits[i]));
+      EXPECT_EQ(logits[token[row]], *std::max_element(logits, logits + vocabulary));
+      EXPECT_NEAR(log_prob[row], static_cast<double>(logits[token[row]]) - std::log(sum), 2e-6);
+    }
+    for (const float bad :
+         {kNaN, std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
+      x[static_cast<size_t>(vocabulary - 1)] = bad;
+      greedy(engine, x.data(), 2, vocabulary, token, log_prob);
+      EXPECT_TRUE(std::isnan(log_prob[0])) << bad;
+      EXPECT_TRUE(token[0] >= 0 && token[0] < vocabulary) << bad;
+      EXPECT_FALSE(std::isnan(log_prob[1])) << "the other row";
+    }
+  }
 }
 
 }  // namespace

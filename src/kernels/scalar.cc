@@ -113,6 +113,7 @@ struct One {
   static float fma(float a, float b, float c) { return a * b + c; }
   static float sum(float v) { return v; }
   static float round(float v) { return std::nearbyint(v); }
+  static float max(float a, float b) { return a > b ? a : b; }
   static float max_keeping_nan(float x, float least) { return x < least ? least : x; }
   static float times_power_of_2(float v, float n) {
     return std::isnan(n) ? n : std::ldexp(v, static_cast<int>(n));
@@ -164,6 +165,7 @@ const KernelTable& scalar_kernels() {
       .widen = {widen<Float::kF32>, widen<Float::kF16>, widen<Float::kBF16>},
       .matvec = {matvec<Float::kF32>, matvec<Float::kF16>, matvec<Float::kBF16>},
       .attention = make_attention<One>(),
+      .largest = largest<One>,
   };
   return kTable;
 }

@@ -40,6 +40,7 @@ struct Ymm {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
   }
   static Floats all_lanes(float v) { return _mm256_set1_ps(v); }
+  static Floats max(Floats a, Floats b) { return _mm256_max_ps(a, b); }
   static Floats max_keeping_nan(Floats x, Floats least) { return _mm256_max_ps(least, x); }
   static Floats round(Floats v) {
     return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);

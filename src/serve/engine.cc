@@ -143,10 +143,10 @@ std::vector<nnx::Output> Engine::choose(Gemma3Model& model, Value last_b1d, Choi
   const bool full = choice == Choice::kFull;
   Chosen chosen;
   if (choice == Choice::kGreedy) {
-    chosen = greedy(logits);
+    chosen = greedy(logits, is_one_cpu(devices_));
   } else {
     const Value adjusted = full ? adjust(logits, in[0], seen_bv, bias_bv) : logits;
-    chosen = sample(logits, adjusted, in[0], in[1]);
+    chosen = sample(logits, adjusted, in[0], in[1], is_one_cpu(devices_));
   }
   std::vector<nnx::Output> out{chosen.token_b, chosen.log_prob_b};
   if (full) {

@@ -118,9 +118,16 @@ Value log_prob_of(Value logits_bv, Value token_b) {
   return logit_of(logits_bv, token_b) - log_sum(logits_bv);
 }
 
-Chosen greedy(Value logits_bv) { return with_log_prob(best(logits_bv), logits_bv); }
+Chosen greedy(Value logits_bv, bool cpu_kernels) {
+  if (!cpu_kernels) return with_log_prob(best(logits_bv), logits_bv);
+  const Shape rows{logits_bv.dim(0)};
+  const Values out = ir::custom_call(*logits_bv.graph, {.target = "mt_greedy"}, {logits_bv},
+                                     {{DType::kS32, rows}, {DType::kF32, rows}});
+  return {out[0], out[1]};
+}
 
-Chosen sample(Value logits_bv, Value adjusted_bv, Value settings_bn, Value keys_b2) {
+Chosen sample(Value logits_bv, Value adjusted_bv, Value settings_bn, Value keys_b2,
+              bool cpu_kernels) {
   ir::Graph& g = *logits_bv.graph;
   const Value temperature = column(settings_bn, kTemperature);
   // The largest of logit / T + Gumbel noise is a draw from softmax(logit / T). The uniform numbers
@@ -131,8 +138,12 @@ Chosen sample(Value logits_bv, Value adjusted_bv, Value settings_bn, Value keys_
   const Value below_best =
       limited(adjusted_bv, settings_bn) - ir::reduce_max(adjusted_bv, {1}, true);
   const Value noisy = below_best / ir::expand_dims(divisor, 1) + noise;
-  return with_log_prob(ir::select(above(temperature, 0), best(noisy), best(adjusted_bv)),
-                       logits_bv);
+  const Value drawn = above(temperature, 0);
+  const Chosen chosen = with_log_prob(ir::select(drawn, best(noisy), best(adjusted_bv)), logits_bv);
+  const Chosen plain = greedy(logits_bv, cpu_kernels);
+  const Value own = ir::logical_or(drawn, above(column(settings_bn, kAdjusts), 0));
+  return {ir::select(own, chosen.token_b, plain.token_b),
+          ir::select(own, chosen.log_prob_b, plain.log_prob_b)};
 }
 
 Value adjust(Value logits_bv, Value settings_bn, Value seen_bv, Value bias_bv) {

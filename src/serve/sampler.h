@@ -13,10 +13,12 @@ struct Chosen {
                          // NaN, infinity or nothing in it
 };
 
-// logits f32 [B, V].
-Chosen greedy(ir::Value logits_bv);
-// By settings f32 [B, kSettings] and keys u32 [B, 2], from the adjusted logits.
-Chosen sample(ir::Value logits_bv, ir::Value adjusted_bv, ir::Value settings_bn, ir::Value keys_b2);
+// logits f32 [B, V]. `cpu_kernels`: by mt_greedy (kernels/kernels.h).
+Chosen greedy(ir::Value logits_bv, bool cpu_kernels = false);
+// By settings f32 [B, kSettings] and keys u32 [B, 2], from the adjusted logits. A row that is
+// greedy and not adjusted gets greedy()'s result to the bit, as without neighbours.
+Chosen sample(ir::Value logits_bv, ir::Value adjusted_bv, ir::Value settings_bn, ir::Value keys_b2,
+              bool cpu_kernels = false);
 
 // The logits with the bias and the penalties of the rows that have any (kAdjusts).
 ir::Value adjust(ir::Value logits_bv, ir::Value settings_bn, ir::Value seen_bv, ir::Value bias_bv);
