@@ -17,7 +17,7 @@ class DecodeProgram : public ::testing::Test {
   void SetUp() override { write_file(tokenizer_, data::write_model(data::tiny_spec())); }
 
   // Random weights of a model that compiles in a moment. Later words replace earlier ones.
-  ProgramEnd run(const Words& more = {}) {
+  Words words(const Words& more) const {
     Words base{"model_name=gemma3-4b",
                "override_model_config=true",
                "base_num_decoder_layers=2",
@@ -42,7 +42,10 @@ class DecodeProgram : public ::testing::Test {
     }
     all.insert(all.end(), base.begin(), base.end());
     all.insert(all.end(), more.begin(), more.end());
-    return testing::run_program(folder_.path(), all);
+    return all;
+  }
+  ProgramEnd run(const Words& more = {}) {
+    return testing::run_program(folder_.path(), words(more));
   }
   std::string output(const Words& more = {}) {
     const ProgramEnd end = run(more);
@@ -138,7 +141,68 @@ TEST_F(DecodeProgram, Faults) {
   }
   EXPECT_NE(fault({"load_parameters_path=/nowhere/x.gguf"}, 3).find("/nowhere/x.gguf"),
             std::string::npos);
-  EXPECT_NE(fault({"prompt=\xff\xfe"}, 3).find("UTF-8"), std::string::npos);
+  EXPECT_NE(fault({"prompt=\xff\xfe"}, 2).find("prompt: not valid UTF-8"), std::string::npos);
+  EXPECT_NE(fault({"vocab_size=600"}, 2).find("291 pieces"), std::string::npos);
+  // The weights' own fault, not that they bring no tokenizer.
+  EXPECT_NE(fault({"tokenizer_path=", "load_parameters_path=/nowhere"}, 3).find("/nowhere"),
+            std::string::npos);
+  EXPECT_EQ(fault({"tokenizer_path="}, 2),
+            "maxtext: error: no tokenizer: set tokenizer_path to a SentencePiece or GGUF file, or "
+            "load_parameters_path to a GGUF file, which holds one\n");
+  const std::string caches =
+      fault({"max_target_length=2000000000", "base_num_decoder_layers=6"}, 5);
+  EXPECT_NE(caches.find("max_target_length=2000000000: the caches of so many tokens need "),
+            std::string::npos)
+      << caches;
+}
+
+TEST_F(DecodeProgram, ATokenizerWithoutBos) {
+  data::ModelSpec spec = data::tiny_spec();
+  for (auto& piece : spec.pieces) {
+    if (piece.text == "<bos>") piece.text = "<other>";
+  }
+  spec.bos_id = -1;
+  write_file(tokenizer_, data::write_model(spec));
+  EXPECT_EQ(fault({}, 2), "maxtext: error: " + tokenizer_ +
+                              ": the tokenizer has no BOS piece; set add_bos=false\n");
+  EXPECT_EQ(run({"add_bos=false"}).code, 0);
+}
+
+TEST_F(DecodeProgram, SaysWhatItDoesAndNothingOfTraining) {
+  const ProgramEnd end = run({"weight_dtype=bfloat16"});
+  EXPECT_EQ(end.code, 0);
+  EXPECT_EQ(end.err, "") << "of updates that round away";
+  EXPECT_NE(end.out.find("load_parameters_path is not set: the weights are random"),
+            std::string::npos);
+  EXPECT_EQ(end.out.find("Updating keys"), std::string::npos);
+  const ProgramEnd help = testing::run_program(folder_.path(), {"decode", "--help"});
+  EXPECT_LT(help.out.find("\nDecoding:\n"), help.out.find("\nRun:\n"));
+  EXPECT_LT(help.out.find("\nRun:\n"), help.out.find("\nOptimizer:\n"));
+}
+
+// What was generated is kept, wherever it goes.
+TEST_F(DecodeProgram, ASignalKeepsTheText) {
+  for (const auto& [number, name] : {std::pair{SIGINT, "SIGINT"}, std::pair{SIGTERM, "SIGTERM"}}) {
+    testing::ProgramRun program(folder_.path(), words({"max_target_length=1000000"}));
+    ASSERT_TRUE(program.wait_for("Generating behind "));
+    program.send(number);
+    const ProgramEnd end = program.wait();
+    EXPECT_EQ(end.code, 128 + number) << end.err;
+    EXPECT_NE(end.out.find("Input `the cat` -> `"), std::string::npos) << end.out;
+    EXPECT_TRUE(lines_of(end.out).back().starts_with(std::string("Stopped by ") + name + " after "))
+        << end.out;
+    EXPECT_EQ(end.err,
+              std::string(name) + ": stopping after this token; once more stops at once\n");
+  }
+}
+
+TEST_F(DecodeProgram, ASignalDuringSetUp) {
+  testing::ProgramRun program(folder_.path(), words({"jax_cache_dir="}));
+  ASSERT_TRUE(program.wait_for("Cache: "));
+  program.send(SIGTERM);
+  const ProgramEnd end = program.wait();
+  EXPECT_EQ(end.code, 143);
+  EXPECT_EQ(end.err, "SIGTERM: stopped before the first token\n");
 }
 
 // The real 270M with another window: its shapes say nothing of it.

@@ -5,13 +5,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
+#include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/signals.h"
 #include "commands/chat.h"
 #include "commands/sampling_keys.h"
 #include "config/config.h"
 #include "data/open_tokenizer.h"
+#include "data/utf8.h"
 #include "models/gemma3/from_run.h"
 #include "serve/engine.h"
 #include "train/log_lines.h"
@@ -36,7 +40,10 @@ serve::EngineOptions engine_options(const Config& config) {
 }
 
 std::vector<int32_t> prompt_tokens(const Config& config, const data::Tokenizer& tokenizer) {
-  const auto ids = tokenizer.encode(config.text("prompt"), {.add_bos = tokenizer.bos_id() >= 0});
+  if (const auto at = data::first_invalid_utf8(config.text("prompt"))) {
+    throw fail(ErrorKind::kConfig, "prompt: not valid UTF-8 at byte {}", *at);
+  }
+  const auto ids = tokenizer.encode(config.text("prompt"), {.add_bos = config.flag("add_bos")});
   const int64_t most = config.integer("max_prefill_predict_length");
   if (static_cast<int64_t>(ids.size()) > most) {
     throw fail(ErrorKind::kConfig,
@@ -65,6 +72,36 @@ void report_memory(const models::gemma3::Devices& devices, int64_t bytes) {
   }
   log_text(mt::train::memstats_lines("After load_params", lines));
   log_text(mt::train::ramstats_lines("After load_params", mt::train::read_ram_stats()));
+}
+
+// Before anything is compiled: the caches of the slot and of the prompt, and nothing else.
+void check_caches_fit(const serve::Engine& engine, const models::gemma3::Devices& devices) {
+  int64_t most = mt::train::available_memory();
+  if (!devices.client->is_cpu()) {
+    const auto stats = devices.client->memory_stats(0);
+    most = stats && stats->limit ? *stats->limit : std::numeric_limits<int64_t>::max();
+  }
+  const double need = 2 * static_cast<double>(engine.cache_bytes_per_slot());
+  if (need <= static_cast<double>(most)) return;
+  constexpr double kGb = 1073741824.0;
+  throw fail(ErrorKind::kLimit,
+             "max_target_length={}: the caches of so many tokens need {:.1f} GB, but {:.1f} GB of "
+             "memory is available",
+             engine.options().max_length, need / kGb, static_cast<double>(most) / kGb);
+}
+
+// What decoding does that the user may not expect.
+void say_how(const Config& config, const models::gemma3::Devices& devices) {
+  const std::string& weights = config.text("load_parameters_path");
+  if (weights.empty()) {
+    log_text("load_parameters_path is not set: the weights are random, and so is the text.");
+  }
+  const int64_t count = devices.partitioner->mesh.device_count();
+  if (weights.ends_with(".gguf") && !config.flag("dequantize_weights") &&
+      (count > 1 || !devices.client->is_cpu())) {
+    log_line("The file's blocks are turned into {}: only one CPU device computes with them.",
+             config.text("weight_dtype"));
+  }
 }
 
 using Clock = std::chrono::steady_clock;
@@ -100,10 +137,10 @@ void report_log_probs(const data::Tokenizer& tokenizer, const std::vector<int32_
   }
 }
 
-// Prefill, insert, and one step a token; shows the text on a terminal as it comes. Compiling is
-// done before, so that the rates are the machine's.
+// Prefill, insert, and one step a token, until the end or a signal; shows the text on a terminal as
+// it comes. Compiling is done before, so that the rates are the machine's.
 Generated generate(serve::Engine& engine, const Config& config, const data::Tokenizer& tokenizer,
-                   const std::vector<int32_t>& prompt) {
+                   const std::vector<int32_t>& prompt, StopSignals& signals) {
   const bool streams = isatty(STDOUT_FILENO) != 0;
   data::StreamDecoder decoder(tokenizer);
   Generated out;
@@ -113,6 +150,9 @@ Generated generate(serve::Engine& engine, const Config& config, const data::Toke
     fmt::print("{}", piece);
     std::fflush(stdout);
   };
+  signals.begin();
+  log_line("Generating behind {} tokens, to {} at most.", prompt.size(),
+           engine.options().max_length);
   show(config.text("prompt"));
   const auto start = Clock::now();
   serve::Prefix prefix =
@@ -127,7 +167,7 @@ Generated generate(serve::Engine& engine, const Config& config, const data::Toke
   while (config.flag("ignore_eos") || !is_end(tokenizer, id)) {
     // A model may have rows that no piece belongs to.
     show(id < tokenizer.vocab_size() ? decoder.push(id) : decoder.flush() + "\uFFFD");
-    if (engine.length(0) + 1 >= engine.options().max_length) break;
+    if (engine.length(0) + 1 >= engine.options().max_length || signals.requested()) break;
     out.tokens.push_back(engine.generate()[0]);
     id = out.tokens.back().id;
     ++generated;
@@ -144,6 +184,10 @@ Generated generate(serve::Engine& engine, const Config& config, const data::Toke
   return out;
 }
 
+constexpr const char* kUse =
+    "Continues prompt= with the model of model_name= and the weights of load_parameters_path=. A\n"
+    "GGUF file brings its tokenizer; other weights need tokenizer_path=.\n";
+
 }  // namespace
 
 int decode(const std::vector<std::string>& args) {
@@ -151,34 +195,39 @@ int decode(const std::vector<std::string>& args) {
   const bool chats = std::erase(words, "--chat") > 0;
   for (const std::string& word : words) {
     if (word != "--help" && word != "-h") continue;
-    fmt::print("usage: maxtext decode [CONFIG.yml] [--chat] key=value ...\n\n{}", config::help());
+    fmt::print("usage: maxtext decode [CONFIG.yml] [--chat] key=value ...\n\n{}\n{}", kUse,
+               config::help("Decoding"));
     return 0;
   }
   const auto config = Config::load(words, config::process_environment());
-  if (!chats) {
-    for (const std::string& line : config.log_lines()) log_text(line);
-  }
-  for (const std::string& line : config.warnings()) log_warning("{}", line);
+  std::optional<StopSignals> signals("token");
   const serve::EngineOptions options = engine_options(config);
   sampling_from(config);  // refuses before anything is loaded
   const auto tokenizer = data::open_tokenizer(
       data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path")),
-      models::gemma3::sizes_from(config).vocab_size);
+      models::gemma3::sizes_from(config).vocab_size, {.add_bos = config.flag("add_bos")});
   check(sampling_from(config), models::gemma3::sizes_from(config).vocab_size);
   const auto prompt = chats ? std::vector<int32_t>{} : prompt_tokens(config, tokenizer);
   const auto devices = models::gemma3::open_devices(config);
   serve::Engine engine(config, devices, options);
+  check_caches_fit(engine, devices);
+  say_how(config, devices);
   engine.load_params();
   report_memory(devices, engine.bytes_on_device());
   log_line("Cache: {:.1f} MB a slot of {} tokens",
            static_cast<double>(engine.cache_bytes_per_slot()) / 1e6, options.max_length);
+  if (chats) signals.reset();  // it has its own
   if (chats) return chat(engine, tokenizer, config);
   engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config),
                  {.log_probs = config.flag("return_log_prob")});
-  const Generated generated = generate(engine, config, tokenizer, prompt);
+  const Generated generated = generate(engine, config, tokenizer, prompt, *signals);
   const std::string& text = generated.text;
   log_line("Input `{}` -> `{}`", config.text("prompt"), text);
   if (config.flag("return_log_prob")) report_log_probs(tokenizer, prompt, generated);
+  if (signals->requested()) {
+    log_line("Stopped by {} after {} tokens.", signals->name(), generated.tokens.size());
+    return 128 + signals->signal_number();
+  }
   const std::string& expected = config.text("autoregressive_decode_assert");
   if (!text.starts_with(expected)) {
     throw fail(ErrorKind::kConfig, "generated text mismatch: expected it to begin with `{}`",

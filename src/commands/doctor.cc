@@ -14,6 +14,8 @@
 #include "base/tensor.h"
 #include "commands/commands.h"
 #include "commands/machine.h"
+#include "config/config.h"
+#include "config/paths.h"
 #include "pjrt/array.h"
 #include "pjrt/client.h"
 #include "pjrt/executable.h"
@@ -134,8 +136,7 @@ Places default_places() {
   if (places.deps.empty()) places.deps = beside_program(".deps");
   places.configs = environment("MAXTEXT_CONFIGS");
   if (places.configs.empty()) places.configs = beside_program("configs");
-  const std::string home = environment("HOME");
-  places.cache = (home.empty() ? "/" : home) + "/jax_cache";
+  places.cache = config::home_folder(config::process_environment()) + "/jax_cache";
   return places;
 }
 

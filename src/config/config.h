@@ -51,7 +51,7 @@ class Config {
   // "Updating keys from env and command line: [...]", "Running Model: ...",
   // "Updating keys from model: [...]".
   std::vector<std::string> log_lines() const;
-  // Lines to print as "WARNING: ...": legal settings that people regret (bfloat16 weights).
+  // Legal settings that people regret when they train (bfloat16 weights).
   std::vector<std::string> warnings() const;
   // "Config param KEY: VALUE", sorted by key.
   std::vector<std::string> dump() const;
@@ -64,8 +64,9 @@ class Config {
   std::shared_ptr<const State> state_;
 };
 
-// All keys by group: name, type, default, what it means, values. For --help.
-std::string help();
+// All keys by group: name, type, default, what it means, values. For --help; the group of that
+// title comes first.
+std::string help(std::string_view first = "");
 
 // The process environment, as load() wants it.
 std::map<std::string, std::string> process_environment();

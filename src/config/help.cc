@@ -1,5 +1,8 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "config/config.h"
 #include "config/keys.h"
 
@@ -24,10 +27,13 @@ std::string values_text(const Key& key) {
 
 }  // namespace
 
-std::string help() {
+std::string help(std::string_view first) {
   std::string out =
       "Keys are set as key=value after the configuration file, or as M_KEY in the environment.\n";
-  for (const Group& group : groups()) {
+  std::vector<Group> ordered(groups().begin(), groups().end());
+  std::stable_partition(ordered.begin(), ordered.end(),
+                        [&](const Group& group) { return group.title == first; });
+  for (const Group& group : ordered) {
     out += fmt::format("\n{}:\n", group.title);
     for (const Key& key : group.keys) {
       out += fmt::format("  {}={}\n      {}{}\n", key.name, shown_default(key), key.help,

@@ -37,20 +37,29 @@ GgufVocabulary vocabulary_of(const checkpoint::GgufFile& file) {
 std::string tokenizer_path(const std::string& tokenizer, const std::string& weights) {
   if (!tokenizer.empty()) return tokenizer;
   if (weights.ends_with(".gguf")) return weights;
+  if (!weights.empty()) checkpoint::open(weights);  // what is wrong there comes first
   throw fail(ErrorKind::kConfig,
-             "text needs tokenizer_path: a SentencePiece file, or a GGUF file with a vocabulary");
+             "no tokenizer: set tokenizer_path to a SentencePiece or GGUF file, or "
+             "load_parameters_path to a GGUF file, which holds one");
 }
 
-Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size) {
+Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size, const EncodeOptions& needs) {
   Tokenizer tokenizer = [&] {
     if (!path.ends_with(".gguf")) return Tokenizer::from_file(path);
     const auto file = checkpoint::GgufFile::open(path);
     return Tokenizer::from_gguf(vocabulary_of(*file), path);
   }();
-  if (tokenizer.vocab_size() > vocab_size) {
+  // Rows may be padded, by a tenth at most.
+  const int64_t pieces = tokenizer.vocab_size();
+  if (pieces > vocab_size || pieces < vocab_size - vocab_size / 10) {
     throw fail(ErrorKind::kConfig,
                "{} has {} pieces, the model has vocab_size={}: they don't belong together", path,
-               tokenizer.vocab_size(), vocab_size);
+               pieces, vocab_size);
+  }
+  const bool lacks_bos = needs.add_bos && tokenizer.bos_id() < 0;
+  if (lacks_bos || (needs.add_eos && tokenizer.eos_id() < 0)) {
+    throw fail(ErrorKind::kConfig, "{}: the tokenizer has no {} piece; set {}=false", path,
+               lacks_bos ? "BOS" : "EOS", lacks_bos ? "add_bos" : "add_eos");
   }
   return tokenizer;
 }

@@ -8,11 +8,13 @@
 namespace mt::data {
 
 // tokenizer_path, or without one the weights if they are a GGUF file, which holds its vocabulary.
-// Throws kConfig if neither will do.
+// Throws what is wrong with the weights' path, and else kConfig if neither will do.
 std::string tokenizer_path(const std::string& tokenizer, const std::string& weights);
 
 // A SentencePiece file, or the vocabulary of a GGUF file. Throws kIo for what can't be read, and
-// kConfig if it has more pieces than the model has rows.
-Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size);
+// kConfig if it has more pieces than the model has rows, or so few that it is another model's, or
+// lacks the pieces that `needs` asks for.
+Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size,
+                         const EncodeOptions& needs = {});
 
 }  // namespace mt::data

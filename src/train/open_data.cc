@@ -18,15 +18,15 @@ data::Batcher open_data(const config::Config& config, int64_t batch_rows) {
   source.num_epoch = config.integer("num_epoch");
   source.shuffle = config.flag("enable_data_shuffling");
   source.shuffle_seed = static_cast<uint64_t>(config.integer("data_shuffle_seed"));
-  auto tokenizer = std::make_shared<data::Tokenizer>(data::open_tokenizer(
-      data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path")),
-      vocab));
   data::BatcherOptions options;
   options.rows = batch_rows;
   options.length = length;
   options.packing = config.flag("packing");
   options.add_bos = config.flag("add_bos");
   options.add_eos = config.flag("add_eos");
+  auto tokenizer = std::make_shared<data::Tokenizer>(data::open_tokenizer(
+      data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path")),
+      vocab, {.add_bos = options.add_bos, .add_eos = options.add_eos}));
   return data::Batcher(data::open_text_source(source), std::move(tokenizer), options);
 }
 
