@@ -87,6 +87,10 @@ TEST_F(DecodeProgram, TheSameTextInPiecesAndWithTheSameSeed) {
   EXPECT_EQ(with_seed("1"), first);
   EXPECT_NE(with_seed("2"), first);
   EXPECT_EQ(output({"decode_sampling_strategy=topk", "decode_sampling_top_k=1"}), greedy);
+  EXPECT_EQ(output({"decode_sampling_strategy=topk", "decode_sampling_top_k=4294967297",
+                    "decode_sampling_temperature=5", "decode_sampling_seed=1"}),
+            first)
+      << "more than the vocabulary, not 1";
   EXPECT_EQ(output({"decode_sampling_strategy=nucleus", "decode_sampling_nucleus_p=1e-6"}), greedy);
 }
 

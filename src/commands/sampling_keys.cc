@@ -1,7 +1,9 @@
 #include "commands/sampling_keys.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "base/error.h"
@@ -52,7 +54,9 @@ void read_strategy(const Config& config, serve::Sampling& s) {
     }
   };
   if (strategy == "topk" || strategy == "composite") {
-    s.top_k = static_cast<int32_t>(config.integer("decode_sampling_top_k"));
+    // More than the vocabulary is all of it.
+    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+    s.top_k = static_cast<int32_t>(std::min(config.integer("decode_sampling_top_k"), kMost));
     needs("decode_sampling_top_k", s.top_k > 0);
   }
   if (strategy == "nucleus" || strategy == "composite") {

@@ -3,13 +3,18 @@
 
 #include <cmath>
 #include <cstdint>
+#include <ostream>
 #include <string_view>
 #include <vector>
 
 #include "base/random.h"
 #include "checkpoint/gguf_blocks.h"
+#include "kernels/instruction_set.h"
 
 namespace mt::kernels {
+
+// gtest prints a parameter, and ctest names a test by what it printed.
+inline void PrintTo(InstructionSet set, std::ostream* out) { *out << name(set); }
 
 inline const checkpoint::BlockFormat& block_format(std::string_view name) {
   return *checkpoint::find_block_format(name);
