@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <future>
 #include <limits>
 #include <optional>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "base/visible.h"
 #include "commands/chat.h"
 #include "commands/sampling_keys.h"
 #include "config/config.h"
@@ -147,7 +149,7 @@ Generated generate(serve::Engine& engine, const Config& config, const data::Toke
   const auto show = [&](const std::string& piece) {
     out.text += piece;
     if (!streams) return;
-    fmt::print("{}", piece);
+    fmt::print("{}", visible(piece));  // a model can write anything
     std::fflush(stdout);
   };
   signals.begin();
@@ -203,23 +205,33 @@ int decode(const std::vector<std::string>& args) {
   std::optional<StopSignals> signals("token");
   const serve::EngineOptions options = engine_options(config);
   sampling_from(config);  // refuses before anything is loaded
-  const auto tokenizer = data::open_tokenizer(
-      data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path")),
-      models::gemma3::sizes_from(config).vocab_size, {.add_bos = config.flag("add_bos")});
-  check(sampling_from(config), models::gemma3::sizes_from(config).vocab_size);
-  const auto prompt = chats ? std::vector<int32_t>{} : prompt_tokens(config, tokenizer);
+  const int64_t vocab_size = models::gemma3::sizes_from(config).vocab_size;
+  check(sampling_from(config), vocab_size);
+  // What takes a while runs side by side: first the tokenizer and the devices, then reading the
+  // weights and compiling. Whatever can be wrong is noticed before the latter.
+  auto reading = std::async(std::launch::async, [&] {
+    const std::string path =
+        data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path"));
+    return data::open_tokenizer(path, vocab_size, {.add_bos = config.flag("add_bos")});
+  });
   const auto devices = models::gemma3::open_devices(config);
   serve::Engine engine(config, devices, options);
   check_caches_fit(engine, devices);
+  const auto tokenizer = reading.get();
+  const auto prompt = chats ? std::vector<int32_t>{} : prompt_tokens(config, tokenizer);
+  engine.open_params();
   say_how(config, devices);
+  auto compiling = std::async(chats ? std::launch::deferred : std::launch::async, [&] {
+    engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config),
+                   {.log_probs = config.flag("return_log_prob")});
+  });
   engine.load_params();
   report_memory(devices, engine.bytes_on_device());
   log_line("Cache: {:.1f} MB a slot of {} tokens",
            static_cast<double>(engine.cache_bytes_per_slot()) / 1e6, options.max_length);
   if (chats) signals.reset();  // it has its own
   if (chats) return chat(engine, tokenizer, config);
-  engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config),
-                 {.log_probs = config.flag("return_log_prob")});
+  compiling.get();
   const Generated generated = generate(engine, config, tokenizer, prompt, *signals);
   const std::string& text = generated.text;
   log_line("Input `{}` -> `{}`", config.text("prompt"), text);

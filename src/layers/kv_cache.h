@@ -41,8 +41,8 @@ struct CachePass {
 // A pass seen by the caches of one capacity and window, computed once for all layers of a kind.
 struct CacheView {
   int64_t tokens = 1;
-  ir::Value keep;       // pred [B, T, S]: T = 1: S = C, the ring with the new token in it;
-                        // T > 1: S = C + T, the ring as it was and the new tokens
+  ir::Value keep;              // pred [B, T, S]: T = 1: S = C, the ring with the new token in it;
+                               // T > 1: S = C + T, the ring as it was and the new tokens
   ir::Value start_b, count_b;  // the pass's
   int64_t window = 0;
   ir::Value entry_b;    // T = 1: where the new token goes

@@ -17,7 +17,8 @@ RopeTable rope_table(ir::Value positions_bl, int64_t head_dim, double theta, dou
   const ir::Value scale = ir::constant(graph, Tensor::of<float>(DType::kF32, {half}, timescale));
   const ir::Value angle = ir::expand_dims(ir::cast(positions_bl, DType::kF32), -1) / scale;
   // Without the barrier XLA computes them again in every layer, for every head.
-  const auto table = ir::barrier({ir::cast(ir::cos(angle), dtype), ir::cast(ir::sin(angle), dtype)});
+  const auto table =
+      ir::barrier({ir::cast(ir::cos(angle), dtype), ir::cast(ir::sin(angle), dtype)});
   return {table[0], table[1]};
 }
 

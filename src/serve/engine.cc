@@ -162,16 +162,22 @@ void Engine::give_empty_caches(Model& model) const {
                   devices_.cache.get());
 }
 
-void Engine::load_params() {
-  const auto source = models::gemma3::open_weights(*generation_, config_);
-  if (source != nullptr && is_one_cpu(devices_)) {
+void Engine::open_params() {
+  source_ = models::gemma3::open_weights(*generation_, config_);
+  opened_ = true;
+  if (source_ != nullptr && is_one_cpu(devices_)) {
     models::gemma3::StoredOptions stored;
     stored.blocks = !config_.flag("dequantize_weights");
     if (kernels::multiplies_many_rows()) stored.most_rows = std::numeric_limits<int64_t>::max();
-    models::gemma3::keep_stored(*generation_, *source, stored);
-    models::gemma3::keep_stored(*prefill_, *source, stored);
+    models::gemma3::keep_stored(*generation_, *source_, stored);
+    models::gemma3::keep_stored(*prefill_, *source_, stored);
   }
-  models::gemma3::give_parameters(*generation_, source.get(), config_, devices_);
+}
+
+void Engine::load_params() {
+  if (!opened_) open_params();
+  models::gemma3::give_parameters(*generation_, source_.get(), config_, devices_);
+  source_ = nullptr;
   give_empty_caches(*generation_);
   const auto from = nnx::variables(*generation_), to = nnx::variables(*prefill_);
   for (size_t i = 0; i < from.size(); ++i) {
@@ -340,7 +346,7 @@ void Engine::compile(int64_t prompt_tokens, const Sampling& sampling,
                    .chooses = true,
                    .scores = options.log_probs,
                    .choice = choice});
-  insert_program();
+  if (options_.slots > 1) insert_program();
   generate_program(choice);
 }
 
@@ -441,9 +447,14 @@ void Engine::insert(Prefix prefix, int64_t slot) {
   const auto caches = caches_of(*prefill_);
   MT_CHECK(prefix.caches.size() == caches.size());
   remember(prefix, slot);
-  for (size_t i = 0; i < caches.size(); ++i) caches[i]->array = std::move(prefix.caches[i]);
-  insert_program()({integers({}, {static_cast<int32_t>(slot)})});
-  for (nnx::Variable* v : caches) v->array = nullptr;
+  if (options_.slots == 1) {  // the prompt's caches are the slot's
+    const auto own = caches_of(*generation_);
+    for (size_t i = 0; i < own.size(); ++i) own[i]->array = std::move(prefix.caches[i]);
+  } else {
+    for (size_t i = 0; i < caches.size(); ++i) caches[i]->array = std::move(prefix.caches[i]);
+    insert_program()({integers({}, {static_cast<int32_t>(slot)})});
+    for (nnx::Variable* v : caches) v->array = nullptr;
+  }
   s = {prefix.length, prefix.first.id, std::move(prefix.sampling), std::move(prefix.tokens)};
 }
 

@@ -59,11 +59,14 @@ class Engine {
   Engine(const config::Config& config, const models::gemma3::Devices& devices,
          const EngineOptions& options);
 
-  // Opens load_parameters_path (or draws random weights) and makes the empty slots.
+  // Opens load_parameters_path and checks it against the model; throws what is wrong with it.
+  void open_params();
+  // Reads the weights (or draws random ones) and makes the empty slots. Opens them first if nobody
+  // has.
   void load_params();
 
   // Compiles, or takes from the cache, what a prompt of so many tokens and its generation will run;
-  // otherwise the first call of each does.
+  // otherwise the first call of each does. After open_params; may run beside load_params.
   void compile(int64_t prompt_tokens, const Sampling& sampling, const PrefillOptions& options = {});
 
   // Runs the prompt's 1 to max_length - 1 tokens and chooses the first token. Throws kConfig for a
@@ -135,6 +138,8 @@ class Engine {
   const config::Config& config_;
   const models::gemma3::Devices& devices_;
   EngineOptions options_;
+  std::unique_ptr<models::gemma3::WeightSource> source_;  // between open_params and load_params
+  bool opened_ = false;
   std::unique_ptr<Model> generation_, prefill_;  // the same parameters, caches of slots and 1 rows
   std::unique_ptr<SeenTokens> seen_;             // once a request needs it
   std::vector<Slot> slots_;
