@@ -91,10 +91,15 @@ Value hits(Value x_bv, Value token_b) {
   return ir::compare(column, Direction::kEq, ir::expand_dims(token_b, 1));
 }
 
-// log of the sum of exp: NaN if an infinity or a NaN is among the logits.
+// log of the sum of exp: NaN if any logit is not finite.
 Value log_sum(Value logits_bv) {
+  ir::Graph& g = *logits_bv.graph;
   const Value top = ir::reduce_max(logits_bv, {1}, true);
-  return ir::log(ir::reduce_sum(ir::exp(logits_bv - top), {1})) + ir::squeeze(top, 1);
+  const Value sum = ir::log(ir::reduce_sum(ir::exp(logits_bv - top), {1})) + ir::squeeze(top, 1);
+  const Value one = ir::full(g, DType::kF32, {}, 1), zero = ir::full(g, DType::kF32, {}, 0);
+  const Value odd = ir::reduce_max(ir::select(ir::is_finite(logits_bv), zero, one), {1});
+  const Value nan = ir::full(g, DType::kF32, {}, std::numeric_limits<double>::quiet_NaN());
+  return ir::select(above(odd, 0), nan, sum);
 }
 
 Value logit_of(Value logits_bv, Value token_b) {

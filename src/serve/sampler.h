@@ -9,8 +9,8 @@ namespace mt::serve {
 
 struct Chosen {
   ir::Value token_b;     // s32 [B]
-  ir::Value log_prob_b;  // f32 [B], under the distribution as the model gave it; NaN if that has a
-                         // NaN, infinity or nothing in it
+  ir::Value log_prob_b;  // f32 [B], under the distribution as the model gave it; NaN if any of the
+                         // row's logits is not finite
 };
 
 // logits f32 [B, V]. `cpu_kernels`: by mt_greedy (kernels/kernels.h).
