@@ -45,6 +45,9 @@ TEST(Streams, NoFileOfOursBecomesAClosedStream) {
 
 TEST(Streams, ControlCharactersAreShown) {
   const TempFolder folder;
+  const ProgramEnd doctor =
+      testing::run_program(folder.path(), {"doctor"}, {{"MAXTEXT_CONFIGS", "/nowhere/\x1b[2J"}});
+  EXPECT_EQ(doctor.out.find('\x1b'), std::string::npos) << doctor.out;
   const ProgramEnd named = testing::run_program(folder.path(), {"train", "a\x1b[2Jb.yml"});
   EXPECT_EQ(named.code, 3);
   EXPECT_NE(named.err.find("a\\x1b[2Jb.yml"), std::string::npos) << named.err;

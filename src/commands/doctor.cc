@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/tensor.h"
+#include "base/visible.h"
 #include "commands/commands.h"
 #include "commands/machine.h"
 #include "config/config.h"
@@ -167,8 +168,8 @@ int doctor(const std::vector<std::string>& args) {
   print_machine();
   const auto findings = examine(default_places());
   for (const Finding& finding : findings) {
-    fmt::print("  {:<8} {:<14} {}\n", mark(finding.state), finding.name, finding.detail);
-    if (!finding.fix.empty()) fmt::print("  {:<8} {:<14} -> {}\n", "", "", finding.fix);
+    fmt::print("  {:<8} {:<14} {}\n", mark(finding.state), finding.name, visible(finding.detail));
+    if (!finding.fix.empty()) fmt::print("  {:<8} {:<14} -> {}\n", "", "", visible(finding.fix));
   }
   const bool works = std::none_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return finding.state == State::kMissing;

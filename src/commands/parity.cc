@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/visible.h"
 #include "train/parity.h"
 
 namespace mt::commands {
@@ -95,7 +96,7 @@ int parity(const std::vector<std::string>& args) {
     const auto rows = train::compare_with_reference(folder, layout);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    fmt::print("{} ({:.1f} s)\n", fmt::join(layout, " "), seconds);
+    fmt::print("{} ({:.1f} s)\n", visible(fmt::format("{}", fmt::join(layout, " "))), seconds);
     passed = print_rows(rows, all) && passed;
     std::fflush(stdout);
   }

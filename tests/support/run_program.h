@@ -31,10 +31,13 @@ class ProgramRun {
       : out_(folder + "/stdout"), err_(folder + "/stderr") {
     std::vector<std::string> all{MT_PROGRAM};
     all.insert(all.end(), words.begin(), words.end());
-    std::vector<std::string> variables{"MAXTEXT_CONFIGS=" MT_SOURCE_DIR "/configs",
-                                       "MAXTEXT_DEPS=" MT_DEPS, "HOME=" + folder,
-                                       "PATH=/usr/bin:/bin"};
-    for (const auto& [key, value] : environment) variables.push_back(key + "=" + value);
+    std::map<std::string, std::string> values = environment;
+    values.insert({{"MAXTEXT_CONFIGS", MT_SOURCE_DIR "/configs"},
+                   {"MAXTEXT_DEPS", MT_DEPS},
+                   {"HOME", folder},
+                   {"PATH", "/usr/bin:/bin"}});
+    std::vector<std::string> variables;
+    for (const auto& [key, value] : values) variables.push_back(key + "=" + value);
     const auto pointers = [](std::vector<std::string>& list) {
       std::vector<char*> raw;
       for (std::string& s : list) raw.push_back(s.data());
