@@ -67,6 +67,29 @@ TEST(Engine, PrefillInPiecesAndGenerationEqualOnePass) {
   }
 }
 
+// Caches of 8-bit integers: near the whole pass, and the same however the prompt was cut.
+TEST(Engine, IntegerCachesStayNearAndDontDependOnPieces) {
+  const Tokens text = random_tokens(30, 1);
+  Tensor first;
+  for (const std::vector<std::string>& mesh :
+       {std::vector<std::string>{}, {"ici_tensor_parallelism=2"}}) {
+    for (const int64_t chunk : {3, 64}) {
+      Small small({.slots = 1, .max_length = 30, .chunk = chunk, .cache_dtype = DType::kS8}, mesh);
+      const Tensor expected = whole_pass(small, text);
+      small.engine->insert(small.engine->prefill(std::span(text).first(20), {}), 0);
+      for (size_t at = 20; at < text.size() - 1; ++at) {
+        small.engine->force(0, text[at]);
+        small.engine->generate();
+      }
+      const Tensor& last = small.engine->logits();
+      EXPECT_LT(largest_difference(last, 0, expected, text.size() - 2), 0.1) << chunk;
+      EXPECT_GT(largest_difference(last, 0, expected, text.size() - 2), 1e-6) << chunk;
+      if (first.size() == 0) first = last;
+      EXPECT_LT(largest_difference(last, 0, first, 0), 2e-3) << chunk;
+    }
+  }
+}
+
 // The same request alone and between others, in any slot: the same tokens and bits.
 TEST(Engine, ARowDoesNotDependOnItsNeighbours) {
   const auto run = [](Engine& engine, int64_t slot, int64_t neighbours) {

@@ -31,7 +31,7 @@ serve::EngineOptions engine_options(const Config& config) {
   serve::EngineOptions o;
   o.max_length = config.integer("max_target_length");
   o.chunk = config.integer("prefill_chunk_size");
-  o.cache_dtype = *parse_dtype(config.text("dtype"));
+  o.cache_dtype = config.flag("quantize_kvcache") ? DType::kS8 : *parse_dtype(config.text("dtype"));
   const int64_t prefill = config.integer("max_prefill_predict_length");
   if (prefill >= o.max_length) {
     throw fail(ErrorKind::kConfig,

@@ -337,8 +337,14 @@ constexpr Key kMetrics[] = {
 constexpr Key kDecoding[] = {
     {"max_prefill_predict_length", Type::kInteger, "64", "The longest prompt, in tokens.", "serve",
      "", "", kSize},
-    {"prefill_chunk_size", Type::kInteger, "256",
+    {"prefill_chunk_size", Type::kInteger, "512",
      "A longer prompt is read in pieces of this many tokens.", "serve", "", "", kSize},
+    {"quantize_kvcache", Type::kFlag, "false",
+     "Keep caches as 8-bit integers, with a scale for each token and head.", "serve"},
+    {"kv_quant_dtype", Type::kText, "int8", "Of quantize_kvcache.", "serve", "int8"},
+    {"kv_quant_axis", Type::kText, "heads_and_dkv",
+     "Taken as MaxText has it; a scale is always of one head, which is finer.", "serve",
+     "dkv|heads_and_dkv"},
     {"dequantize_weights", Type::kFlag, "false",
      "Turn a GGUF file's blocks into weight_dtype, as several devices and other platforms need "
      "(ours).",

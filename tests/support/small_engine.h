@@ -44,7 +44,7 @@ struct Small {
                  const std::string& cache = "")
       : config(small_config(more, cache)), devices(models::gemma3::open_devices(config)) {
     o.keep_logits = true;
-    o.cache_dtype = DType::kF32;
+    if (o.cache_dtype == EngineOptions{}.cache_dtype) o.cache_dtype = DType::kF32;
     engine = std::make_unique<Engine>(config, devices, o);
     engine->load_params();
   }
