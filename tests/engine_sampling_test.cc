@@ -244,6 +244,50 @@ TEST(EngineSampling, ExtendingASlotEqualsOnePrefill) {
   }
 }
 
+// What one run tells: tokens, then log-probabilities of the prompt, of tokens and of alternatives.
+std::pair<Tokens, Floats> told_by(std::vector<std::string> flags) {
+  flags.insert(flags.begin(), {"base_num_decoder_layers=6", "base_num_kv_heads=4"});
+  Small small({.slots = 4, .max_length = 60, .chunk = 8}, flags, cache());
+  Engine& engine = *small.engine;
+  Sampling s = kPenalties;
+  s.temperature = 1;
+  s.top_k = 40;
+  s.nucleus_p = 0.95F;
+  s.top_log_probs = 3;
+  const Tokens text = random_tokens(30, 8);
+  Prefix prefix = engine.prefill(std::span(text).first(19), s, {.log_probs = true});
+  Tokens ids;
+  Floats log_probs(prefix.log_probs.begin() + 1, prefix.log_probs.end());
+  const auto add = [&](const Token& t) {
+    ids.push_back(t.id);
+    log_probs.push_back(t.log_prob);
+    for (const Alternative& a : t.top) {
+      ids.push_back(a.id);
+      log_probs.push_back(a.log_prob);
+    }
+  };
+  add(prefix.first);
+  engine.insert(std::move(prefix), 1);
+  for (int i = 0; i < 6; ++i) add(engine.generate()[1]);
+  engine.insert(engine.extend(1, std::span(text).subspan(19), s), 3);
+  for (int i = 0; i < 6; ++i) add(engine.generate()[3]);
+  return {ids, log_probs};
+}
+
+TEST(EngineSampling, FourDevicesTellWhatOneDoes) {
+  const auto one = told_by({});
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"ici_tensor_parallelism=4"},
+        {"ici_fsdp_parallelism=2", "ici_tensor_parallelism=2"}}) {
+    const auto found = told_by(flags);
+    EXPECT_EQ(found.first, one.first) << flags[0];
+    ASSERT_EQ(found.second.size(), one.second.size());
+    for (size_t i = 0; i < one.second.size(); ++i) {
+      EXPECT_NEAR(found.second[i], one.second[i], 1e-4) << flags[0] << " " << i;
+    }
+  }
+}
+
 TEST(EngineSampling, Refusals) {
   Small small({.slots = 1, .max_length = 10});
   Engine& engine = *small.engine;
