@@ -136,13 +136,12 @@ Chosen sample(Value logits_bv, Value adjusted_bv, Value settings_bn, Value keys_
   ir::Graph& g = *logits_bv.graph;
   const Value temperature = column(settings_bn, kTemperature);
   // The largest of logit / T + Gumbel noise is a draw from softmax(logit / T). The uniform numbers
-  // stay off 0, whose logarithm would be infinite; the best logit is 0, so that no T is too small.
+  // stay off 0, whose logarithm would be infinite; a smaller T is the same as this one, but for
+  // quotients that are infinite.
   const Value uniform = ir::random_uniform(keys_b2, {logits_bv.dim(1)}, 0x1p-24, 1);
   const Value noise = -ir::log(-ir::log(uniform));
   const Value divisor = ir::maximum(temperature, ir::full(g, DType::kF32, {}, 1e-10));
-  const Value below_best =
-      limited(adjusted_bv, settings_bn) - ir::reduce_max(adjusted_bv, {1}, true);
-  const Value noisy = below_best / ir::expand_dims(divisor, 1) + noise;
+  const Value noisy = limited(adjusted_bv, settings_bn) / ir::expand_dims(divisor, 1) + noise;
   const Value drawn = above(temperature, 0);
   const Chosen chosen = with_log_prob(ir::select(drawn, best(noisy), best(adjusted_bv)), logits_bv);
   const Chosen plain = greedy(logits_bv, cpu_kernels);
