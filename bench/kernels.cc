@@ -103,7 +103,7 @@ void print_product(const Engine& engine, const char* name, Shape2 shape, double 
                    const std::vector<uint8_t>& memory) {
   const Product product{*checkpoint::find_block_format(std::string_view(name)), shape, memory};
   fmt::print("{:>5} {:>6} x {:<4}", name, shape.rows, shape.columns);
-  for (const int64_t m : {1, 4, 16, 512}) {
+  for (const int64_t m : {1, 4, 8, 16, 512}) {
     const std::vector<float> x(static_cast<size_t>(m * shape.columns), 0.5F);
     constexpr size_t kLine = 64;  // XLA's results begin on a cache line
     std::vector<std::byte> memory_of_out(static_cast<size_t>(m * shape.rows) * 4 + kLine);

@@ -123,8 +123,9 @@ struct BlockRows {
 struct FormatKernels {
   // One row of blocks of out.k values to a row of `out`.
   void (*unpack)(const uint8_t* blocks, Rows out, int64_t row) = nullptr;
-  // Rows times the one row of x, straight from the blocks; null if unpacking first is as good.
-  void (*dot)(BlockRows w, Activations x, float* out) = nullptr;
+  // Rows times the first `m` rows of x, straight from the blocks; null if unpacking first is as good.
+  // A result does not depend on m.
+  void (*dot)(BlockRows w, Activations x, int64_t m, Results out) = nullptr;
 };
 
 struct Extent {
@@ -142,6 +143,9 @@ struct Panels {  // one after the other
   int64_t count = 0;
   bool minimum = false, by_16 = false;
 };
+
+// So many rows of x give the same results together as alone, whatever the format.
+constexpr int64_t kFewRows = 8;
 
 enum class Float : uint8_t { kF32, kF16, kBF16, kS8 };  // kS8: of caches only, with a scale a row
 constexpr size_t kFloats = 3, kCacheTypes = 4;

@@ -180,24 +180,33 @@ struct StoreRow {  // a sink
   }
 };
 
-template <class V, class F>
+template <class V, class F, int kM>
 struct Dot {  // a sink
   Activations x;
-  typename V::Floats sum = V::zero();
-  float minimum[4] = {};  // several, as each sum waits for the one before
+  int64_t first;  // of kM rows of x
+  typename V::Floats sum[kM];
+  float minimum[kM][4] = {};  // several, as each sum waits for the one before
   [[gnu::always_inline]] void chunk(int64_t c, const Chunk<V>& w) {
     const Place<V> at(c);
-    const auto scale = V::multiply(w.scale, V::load(x.scale(0, at.chunk) + at.scale));
     // Formats with a minimum have no negative integers.
     const auto pair = V::template split<has_minimum(F::kFormat)>(w.q);
-    sum = V::fma(V::dot(pair, x.q(0, at.chunk) + at.half), scale, sum);
+#pragma GCC unroll 4
+    for (int m = 0; m < kM; ++m) {
+      const float* x_scale = x.scale(first + m, at.chunk) + at.scale;
+      const auto product = V::dot(pair, x.q(first + m, at.chunk) + at.half);
+      sum[m] = V::fma(product, V::multiply(w.scale, V::load(x_scale)), sum[m]);
+    }
   }
-  [[gnu::always_inline]] void minima(int64_t block, typename V::Scales m) {
-    sum = V::fma(m, x.per_16(0, block), sum);
+  [[gnu::always_inline]] void minima(int64_t block, typename V::Scales of) {
+#pragma GCC unroll 4
+    for (int m = 0; m < kM; ++m) sum[m] = V::fma(of, x.per_16(first + m, block), sum[m]);
   }
-  [[gnu::always_inline]] void minimum_of_32(int64_t b, int64_t chain, float m) {
-    const float* sums = x.per_16(0, b / 8) + b % 8 * 2;
-    minimum[chain] += m * (sums[0] + sums[1]);
+  [[gnu::always_inline]] void minimum_of_32(int64_t b, int64_t chain, float of) {
+#pragma GCC unroll 4
+    for (int m = 0; m < kM; ++m) {
+      const float* sums = x.per_16(first + m, b / 8) + b % 8 * 2;
+      minimum[m][chain] += of * (sums[0] + sums[1]);
+    }
   }
 };
 
@@ -211,13 +220,28 @@ void unpack(const uint8_t* blocks, Rows out, int64_t row) {
   walk<V, F>(blocks, out.k, sink);
 }
 
+template <class V, class F, int kM>
+[[gnu::always_inline]] inline void dot_row(const uint8_t* w, const Activations& x, int64_t first,
+                                           Results out) {
+  Dot<V, F, kM> sink{x, first};
+#pragma GCC unroll 4
+  for (int m = 0; m < kM; ++m) sink.sum[m] = V::zero();
+  walk<V, F>(w, x.k, sink);
+#pragma GCC unroll 4
+  for (int m = 0; m < kM; ++m) {
+    const float* of = sink.minimum[m];
+    out.data[(first + m) * out.stride] = V::sum(sink.sum[m]) + ((of[0] + of[1]) + (of[2] + of[3]));
+  }
+}
+
 template <class V, class F>
-void dot(BlockRows w, Activations x, float* out) {
+void dot(BlockRows w, Activations x, int64_t m, Results out) {
   for (int64_t n = 0; n < w.count; ++n) {
-    Dot<V, F> sink{x};
-    walk<V, F>(w.data + n * w.bytes, x.k, sink);
-    const float* m = sink.minimum;
-    out[n] = V::sum(sink.sum) + ((m[0] + m[1]) + (m[2] + m[3]));
+    const uint8_t* row = w.data + n * w.bytes;
+    const Results here{out.data + n, out.stride};
+    int64_t first = 0;
+    for (; m - first >= 4; first += 4) dot_row<V, F, 4>(row, x, first, here);
+    for (; first < m; ++first) dot_row<V, F, 1>(row, x, first, here);
   }
 }
 
@@ -301,10 +325,11 @@ void widen(const void* in, int64_t k, float* out) {
   for (; i < k; ++i) out[i] = V::template one_as<kType>(in, i);
 }
 
-// kN weight rows times kM rows of x: each number that is loaded is used several times.
-template <class V, Float kType, int kN, int kM>
-void matvec_tile(const void* w, int64_t k, const float* x, Results out) {
-  constexpr int kChains = kN * kM >= 4 ? 1 : 4;  // sums under way at once hide an fma's latency
+// kN weight rows times kM rows of x, in kChains sums each: each number that is loaded is used
+// several times, and the sums under way at once hide an fma's latency.
+template <class V, Float kType, int kN, int kM, int kChains>
+[[gnu::always_inline]] inline void matvec_tile(const void* w, int64_t k, const float* x,
+                                               Results out) {
   typename V::Floats sum[kN * kM * kChains];
 #pragma GCC unroll 16
   for (int j = 0; j < kN * kM * kChains; ++j) sum[j] = V::zero();
@@ -350,7 +375,7 @@ struct MatvecTile {
   template <int kM>
   [[gnu::always_inline]] void run(int64_t first) const {
     const Results here{out.data + first * out.stride, out.stride};
-    matvec_tile<V, kType, kN, kM>(w, k, x + first * k, here);
+    matvec_tile<V, kType, kN, kM, kN * kM >= 4 ? 1 : 4>(w, k, x + first * k, here);
   }
 };
 
@@ -359,12 +384,24 @@ void matvec(FloatRows w, const float* x, int64_t m, Results out) {
   const int64_t row_bytes = w.k * (kType == Float::kF32 ? 4 : 2);
   const auto row = [&](int64_t n) { return static_cast<const std::byte*>(w.data) + n * row_bytes; };
   int64_t n = 0;
-  for (; m > 1 && n + V::kRowsTogether <= w.count; n += V::kRowsTogether) {
+  for (; m > kFewRows && n + V::kRowsTogether <= w.count; n += V::kRowsTogether) {
     const Results here{out.data + n, out.stride};
     in_tiles<4>(m, MatvecTile<V, kType, V::kRowsTogether>{row(n), w.k, x, here});
   }
   for (; n < w.count; ++n) {
-    in_tiles<4>(m, MatvecTile<V, kType, 1>{row(n), w.k, x, {out.data + n, out.stride}});
+    if (m > kFewRows) {
+      in_tiles<4>(m, MatvecTile<V, kType, 1>{row(n), w.k, x, {out.data + n, out.stride}});
+      continue;
+    }
+    // Few rows: a result does not depend on how many.
+    for (int64_t i = 0; i < m; i += 2) {
+      const Results here{out.data + i * out.stride + n, out.stride};
+      if (i + 1 < m) {
+        matvec_tile<V, kType, 1, 2, 4>(row(n), w.k, x + i * w.k, here);
+      } else {
+        matvec_tile<V, kType, 1, 1, 4>(row(n), w.k, x + i * w.k, here);
+      }
+    }
   }
 }
 

@@ -212,10 +212,10 @@ void multiply_panels(const KernelTable& table, const Task& task, int64_t m, Acti
 void multiply(const KernelTable& table, const Task& task, int64_t m, Activations x,
               const Workspace& work) {
   const FormatKernels& kernels = table.formats[static_cast<size_t>(task.format)];
-  if (m == 1 && kernels.dot != nullptr) {
-    return kernels.dot({task.blocks, task.rows, task.row_bytes}, x, task.out.data);
+  if (m <= kFewRows && kernels.dot != nullptr) {
+    return kernels.dot({task.blocks, task.rows, task.row_bytes}, x, m, task.out);
   }
-  if (work.most_panels > 0) return multiply_panels(table, task, m, x, work);
+  if (m > kFewRows && work.most_panels > 0) return multiply_panels(table, task, m, x, work);
   for (int64_t n = 0; n < task.rows; ++n) {
     kernels.unpack(task.blocks + n * task.row_bytes, work.unpacked, 0);
     const Results out{task.out.data + n, task.out.stride};
@@ -244,7 +244,7 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
     return;
   }
   const KernelTable& table = kernels_for(engine.set);
-  const bool panels = m > 1 && table.panel_rows > 0;
+  const bool panels = m > kFewRows && table.panel_rows > 0;
   const int64_t together = panels ? table.panel_rows : 1;
   const int64_t most_panels = panels ? panels_together(table, k) : 0;
   constexpr int64_t kT = Activations::kTogether;

@@ -257,6 +257,47 @@ TEST_P(Kernels, ResultsDontDependOnThreads) {
   }
 }
 
+// A row's results are the same alone and among up to kFewRows, to the last bit: what a guess of the
+// next tokens is checked by must not differ from what one step gives.
+TEST_P(Kernels, AFewRowsAreEachAsAlone) {
+  constexpr int64_t kK = 1280, kRows = 50;
+  const std::vector<float> x = random_floats(kFewRows * kK, 13);
+  const auto expect_alone = [&](const auto& product, const char* name) {
+    std::vector<float> alone(static_cast<size_t>(kFewRows * kRows));
+    for (int64_t i = 0; i < kFewRows; ++i) product(x.data() + i * kK, 1, alone.data() + i * kRows);
+    for (int64_t m = 2; m <= kFewRows; ++m) {
+      std::vector<float> out(static_cast<size_t>(m * kRows), kNaN);
+      product(x.data(), m, out.data());
+      const std::vector<float> first(alone.begin(), alone.begin() + m * kRows);
+      EXPECT_EQ(bits(out), bits(first)) << name << ", " << m << " rows";
+    }
+  };
+  for (const char* name : kQuantised) {
+    const auto& format = block_format(name);
+    const auto blocks = random_blocks(format, kRows * kK / format.elements, 7);
+    expect_alone(
+        [&](const float* rows, int64_t m, float* out) {
+          const QuantisedWeight w{&format, blocks.data(), kRows, out};
+          quantised_matmul(engine, rows, m, kK, {&w, 1});
+        },
+        name);
+  }
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    const auto& format = block_format(dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16");
+    auto bytes = random_blocks(format, kRows * kK, 9);
+    if (dtype == DType::kF32) {
+      const std::vector<float> values = random_floats(kRows * kK, 4);
+      std::copy_n(reinterpret_cast<const uint8_t*>(values.data()), bytes.size(), bytes.begin());
+    }
+    expect_alone(
+        [&](const float* rows, int64_t m, float* out) {
+          const FloatWeight w{dtype, bytes.data(), kRows, out};
+          matvec(engine, rows, m, kK, {&w, 1});
+        },
+        "floats");
+  }
+}
+
 TEST_P(Kernels, FloatWeights) {
   for (const auto& [dtype, name] : {std::pair{DType::kF32, "F32"}, std::pair{DType::kF16, "F16"},
                                     std::pair{DType::kBF16, "BF16"}}) {
