@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "checkpoint/gguf_quantise.h"
 
 // Every product and sum below is one float32 operation in the order that ggml defines, so that the
 // values equal its own to the last bit.
@@ -173,11 +174,11 @@ constexpr DType kF = DType::kF32;
 constexpr std::array kFormats = {
     BlockFormat{0, "F32", 1, 4, kF, f32},
     BlockFormat{1, "F16", 1, 2, DType::kF16, f16},
-    BlockFormat{2, "Q4_0", 32, 18, kF, nibbles<false, false>},
+    BlockFormat{2, "Q4_0", 32, 18, kF, nibbles<false, false>, quantise_q4_0},
     BlockFormat{3, "Q4_1", 32, 20, kF, nibbles<true, false>},
     BlockFormat{6, "Q5_0", 32, 22, kF, nibbles<false, true>},
     BlockFormat{7, "Q5_1", 32, 24, kF, nibbles<true, true>},
-    BlockFormat{8, "Q8_0", 32, 34, kF, q8_0},
+    BlockFormat{8, "Q8_0", 32, 34, kF, q8_0, quantise_q8_0},
     BlockFormat{10, "Q2_K", 256, 84, kF, q2_k},
     BlockFormat{11, "Q3_K", 256, 110, kF, q3_k},
     BlockFormat{12, "Q4_K", 256, 144, kF, k45<false>},

@@ -17,6 +17,8 @@ struct BlockFormat {
   DType dtype = DType::kF32;  // the values' type; float32 for quantised formats
   // Decodes `blocks` whole blocks to float32; null for integer types, which have no such reading.
   void (*to_float)(const std::byte* in, int64_t blocks, float* out) = nullptr;
+  // The other way (gguf_quantise.h); null for formats that are only read.
+  bool (*from_float)(const float* in, int64_t blocks, std::byte* out) = nullptr;
 
   bool quantised() const { return elements > 1; }
 };
