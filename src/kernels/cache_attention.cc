@@ -104,22 +104,26 @@ void put(const Head& head, int64_t position, const float* token, void* cache, fl
   *head.scale(scales, at) = quantise(token, a.head_dim, reinterpret_cast<int8_t*>(to));
 }
 
-// --- one token a row: the cache is read as it is
+// --- one token a row at a time: the cache is read as it is
 
-// A head's entries, cut into pieces of kMostEntries.
+// Entries [begin, end) of a head's ring.
 struct Piece {
   int64_t head, begin, end;
 };
 
-std::vector<Piece> pieces_of(const CacheAttention& a) {
-  std::vector<Piece> pieces;
-  for (int64_t h = 0; h < a.rows * a.kv_heads; ++h) {
-    const int64_t filled = std::min(Head{a, h}.start() + 1, a.capacity);
-    for (int64_t i = 0; i < filled; i += kMostEntries) {
-      pieces.push_back({h, i, std::min(filled, i + kMostEntries)});
+// Those that the token at `position` sees: the latest ones, in one stretch of the ring or in two. Cut
+// so that a piece depends on nothing but the position.
+void add_pieces(const CacheAttention& a, int64_t head, int64_t position,
+                std::vector<Piece>& pieces) {
+  const int64_t window = a.window > 0 ? std::min(a.window, a.capacity) : a.capacity;
+  const int64_t seen = std::min(position + 1, window), last = position % a.capacity;
+  const auto add = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; i += kMostEntries) {
+      pieces.push_back({head, i, std::min(end, i + kMostEntries)});
     }
-  }
-  return pieces;
+  };
+  if (seen > last + 1) add(a.capacity - (seen - last - 1), a.capacity);
+  add(std::max<int64_t>(0, last + 1 - seen), last + 1);
 }
 
 // What the pieces [first, last) of one head say of query head g, joined.
@@ -143,43 +147,59 @@ void join(const float* partial, int64_t pieces, int64_t heads, int64_t head_dim,
   for (int64_t i = 0; i < head_dim; ++i) context[i] /= sum;
 }
 
-void attend_one(const Engine& engine, const CacheAttention& a) {
-  const auto wide = [&](const void* in, int64_t heads) {
-    return widened(engine, in, a.rows * heads * a.head_dim, a.dtype);
+// New token t of every row that has one.
+void attend_one(const Engine& engine, const CacheAttention& a, int64_t t) {
+  const int64_t group = a.heads / a.kv_heads, h = a.head_dim, piece_size = group * (2 + h);
+  const auto at = [&](const void* x, int64_t element) {
+    return static_cast<const std::byte*>(x) + element * byte_size(a.dtype);
   };
-  const std::vector<float> q = wide(a.q, a.heads), k = wide(a.k, a.kv_heads),
-                           v = wide(a.v, a.kv_heads);
-  for (int64_t h = 0; h < a.rows * a.kv_heads; ++h) {
-    const Head head{a, h};
-    put(head, head.start(), k.data() + head.token(0), a.keys, a.key_scales);
-    put(head, head.start(), v.data() + head.token(0), a.values, a.value_scales);
+  std::vector<Piece> pieces;
+  for (int64_t i = 0; i < a.rows * a.kv_heads; ++i) {
+    const Head head{a, i};
+    if (a.tokens > 1 && t >= head.count()) continue;
+    const int64_t position = head.start() + t;
+    const auto k = widened(engine, at(a.k, head.token(t)), h, a.dtype);
+    const auto v = widened(engine, at(a.v, head.token(t)), h, a.dtype);
+    put(head, position, k.data(), a.keys, a.key_scales);
+    put(head, position, v.data(), a.values, a.value_scales);
+    add_pieces(a, i, position, pieces);
   }
-  const int64_t group = a.heads / a.kv_heads, piece_size = group * (2 + a.head_dim);
-  const std::vector<Piece> pieces = pieces_of(a);
   std::vector<float> partial(pieces.size() * static_cast<size_t>(piece_size));
-  const auto attend = attention_kernels(engine, a.head_dim).attend[index_of(a.cache_dtype)];
+  const auto attend = attention_kernels(engine, h).attend[index_of(a.cache_dtype)];
+  // Where the query heads of one head of the cache lie in q and in context, in elements.
+  const auto place = [&](int64_t head) {
+    const int64_t row = head / a.kv_heads, first = head % a.kv_heads * group;
+    return ((row * a.tokens + t) * a.heads + first) * h;
+  };
   engine.pool.run(static_cast<int64_t>(pieces.size()), [&](int64_t i, int) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
     const Head head{a, piece.head};
+    const auto q = widened(engine, at(a.q, place(piece.head)), group * h, a.dtype);
     float* out = partial.data() + i * piece_size;
     attend({head.entry(a.keys, piece.begin), head.entry(a.values, piece.begin),
             head.scale(a.key_scales, piece.begin), head.scale(a.value_scales, piece.begin),
-            piece.end - piece.begin, a.head_dim},
-           q.data() + piece.head * group * a.head_dim, group, {out, out + group, out + 2 * group});
+            piece.end - piece.begin, h},
+           q.data(), group, {out, out + group, out + 2 * group});
   });
-  std::vector<float> context(q.size());
+  std::vector<float> context(static_cast<size_t>(group * h));
   for (size_t first = 0, last = 0; first < pieces.size(); first = last) {
     while (last < pieces.size() && pieces[last].head == pieces[first].head) ++last;
     for (int64_t g = 0; g < group; ++g) {
       join(partial.data() + static_cast<int64_t>(first) * piece_size,
-           static_cast<int64_t>(last - first), group, a.head_dim, g,
-           context.data() + (pieces[first].head * group + g) * a.head_dim);
+           static_cast<int64_t>(last - first), group, h, g, context.data() + g * h);
     }
+    narrow(context.data(), group * h, a.dtype,
+           static_cast<std::byte*>(a.context) +
+               place(pieces[first].head) * byte_size(a.dtype));
   }
-  narrow(context.data(), static_cast<int64_t>(context.size()), a.dtype, a.context);
 }
 
-// --- many tokens a row: keys and values are brought into the order of their positions first
+void clear_context(const CacheAttention& a) {
+  const auto elements = static_cast<size_t>(a.rows * a.tokens * a.heads * a.head_dim);
+  std::memset(a.context, 0, elements * static_cast<size_t>(byte_size(a.dtype)));
+}
+
+// --- many tokens a row at once: keys and values are brought into the order of their positions first
 
 // Key i of a head is at position first + i; the last ones are the new tokens'.
 struct Ordered {
@@ -323,8 +343,7 @@ void attend_many(const Engine& engine, const CacheAttention& a) {
     gather(engine, {a, p.head}, lanes, p.begin, p.end, ordered[static_cast<size_t>(p.head)]);
   });
   engine.pool.run(heads, [&](int64_t i, int) { put_all({a, i}, ordered[static_cast<size_t>(i)]); });
-  const auto bytes = static_cast<size_t>(a.rows * a.tokens * a.heads * a.head_dim);
-  std::memset(a.context, 0, bytes * static_cast<size_t>(byte_size(a.dtype)));
+  clear_context(a);
   // The last tokens see most: they go first, so that threads end together.
   const auto last = static_cast<int64_t>(blocks.size()) - 1;
   engine.pool.run(last + 1, [&](int64_t i, int) {
@@ -344,8 +363,9 @@ void cache_attention(const Engine& engine, const CacheAttention& a) {
       throw fail(ErrorKind::kShape, "{} of {} new tokens", count, a.tokens);
     }
   }
-  if (a.tokens == 1) return attend_one(engine, a);
-  attend_many(engine, a);
+  if (a.tokens > kFewRows) return attend_many(engine, a);
+  clear_context(a);
+  for (int64_t t = 0; t < a.tokens; ++t) attend_one(engine, a, t);
 }
 
 }  // namespace mt::kernels

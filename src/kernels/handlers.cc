@@ -190,8 +190,6 @@ CacheAttention attention_sizes(const Call& call) {
                    .cache_dtype = dtype_of(keys, kFirstCache)};
   require(a.kv_heads > 0 && a.capacity > 0 && a.heads % a.kv_heads == 0,
           "{} query heads for argument {}, {}", a.heads, kFirstCache, to_string(keys));
-  require(a.tokens > 1 || a.window == 0 || a.window >= a.capacity,
-          "attribute window: {} is less than a ring of {} holds", a.window, a.capacity);
   return a;
 }
 

@@ -49,7 +49,7 @@ Attention::Attention(const AttentionConfig& c, std::shared_ptr<const nnx::Partit
 }
 
 int64_t Attention::cache_capacity(const AttentionConfig& c) {
-  return c.window > 0 ? std::min(c.window, c.cache.length) : c.cache.length;
+  return c.window > 0 ? std::min(c.window + c.cache.ahead, c.cache.length) : c.cache.length;
 }
 
 void Attention::visit(nnx::Visitor& v) {

@@ -117,7 +117,7 @@ std::unique_ptr<Gemma3Model> Engine::make_model(int64_t rows) const {
   o.scan_layers = false;
   o.dropout_rate = 0;
   o.record_internal_nn_metrics = false;
-  o.cache = {rows, options_.max_length, options_.cache_dtype, is_one_cpu(devices_)};
+  o.cache = {rows, options_.max_length, options_.cache_dtype, options_.ahead, is_one_cpu(devices_)};
   auto model =
       std::make_unique<Gemma3Model>(models::gemma3::sizes_from(config_), o, devices_.partitioner);
   for (const auto& [path, v] : nnx::variables(*model)) {

@@ -22,6 +22,7 @@ struct EngineOptions {
   int64_t max_length = 0;  // prompt and generated tokens of a slot
   int64_t chunk = 512;     // a longer prompt goes through prefill in pieces of this many tokens
   DType cache_dtype = DType::kBF16;
+  int64_t ahead = 0;  // tokens that generate_ahead() may guess; of a single slot
   bool keep_logits = false;  // bring every step's logits to the host: scoring, log-probabilities
 };
 

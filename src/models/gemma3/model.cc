@@ -144,7 +144,8 @@ Value Gemma3Model::hidden_with_cache(Value tokens_bt, const layers::CachePass& p
   const int64_t window = config_.sliding_window_size, length = options_.cache.length;
   const Value offset = ir::iota(*tokens_bt.graph, DType::kS32, tokens_bt.shape(), 1);
   LayerInputs in = layer_inputs(ir::expand_dims(pass.start_b, 1) + offset);
-  const layers::CacheView local = layers::view_cache(pass, std::min(window, length), window);
+  const layers::CacheView local = layers::view_cache(
+      pass, std::min(window + options_.cache.ahead, length), window);
   const layers::CacheView global = layers::view_cache(pass, length, 0);
   in.local_cache = &local;
   in.global_cache = &global;
