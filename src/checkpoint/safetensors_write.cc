@@ -1,14 +1,10 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/temporary_file.h"
 
 namespace mt::checkpoint {
 namespace {
@@ -54,47 +50,6 @@ std::string make_header(const std::vector<std::pair<std::string, Tensor>>& tenso
   text.append((8 - text.size() % 8) % 8, ' ');  // the data starts aligned
   return text;
 }
-
-// Writes beside the target and renames on commit; an abandoned file is removed.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& path)
-      : path_(path), temporary_(fmt::format("{}.tmp.{}", path, ::getpid())) {
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    if (fd_ < 0) throw error("cannot create");
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-  ~TemporaryFile() {
-    if (fd_ < 0) return;
-    ::close(fd_);
-    ::unlink(temporary_.c_str());
-  }
-
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) throw error("cannot write");
-      bytes = bytes.subspan(static_cast<size_t>(n));
-    }
-  }
-  void commit() {
-    if (::fsync(fd_) != 0) throw error("cannot write");
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) throw error("cannot rename");
-    ::close(fd_);
-    fd_ = -1;
-  }
-
- private:
-  Error error(const char* what) const {
-    return fail(ErrorKind::kIo, "{}: {}: {}", path_, what, std::strerror(errno));
-  }
-
-  std::string path_;
-  std::string temporary_;
-  int fd_ = -1;
-};
 
 }  // namespace
 
