@@ -122,4 +122,26 @@ Tensor copy_stacked(const TensorReader& reader, std::string_view name, const Sha
   return target.take();
 }
 
+void each_row(const TensorReader& reader, std::string_view name, int64_t rows, int64_t columns,
+              const Rows& take) {
+  parallel_ranges(rows, std::max<int64_t>(1, kStripElements / std::max<int64_t>(1, columns)),
+                  [&](int64_t begin, int64_t end) {
+                    take(begin, read_strip(reader, name, begin * columns, (end - begin) * columns));
+                  });
+}
+
+void each_row_of_transpose(const Tensor& matrix, int64_t rows, int64_t columns, const Rows& take) {
+  constexpr int64_t kMostRows = 64;
+  const float* in = matrix.data<float>().data();
+  parallel_ranges(rows, kMostRows, [&](int64_t begin, int64_t end) {
+    const int64_t n = end - begin;
+    std::vector<float> turned(static_cast<size_t>(n * columns));
+    for (int64_t c = 0; c < columns; ++c) {
+      for (int64_t r = 0; r < n; ++r)
+        turned[static_cast<size_t>(r * columns + c)] = in[c * rows + begin + r];
+    }
+    take(begin, turned);
+  });
+}
+
 }  // namespace mt::models::gemma3

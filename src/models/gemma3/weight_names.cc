@@ -5,6 +5,8 @@
 
 #include <fmt/core.h>
 
+#include "base/error.h"
+
 namespace mt::models::gemma3 {
 namespace {
 
@@ -104,6 +106,14 @@ std::optional<std::string> logical_from_gguf(std::string_view name) {
   if (name == "output_norm.weight") return std::string(kFinalNormName);
   if (!cut_prefix(name, "blk.")) return std::nullopt;
   return logical_layer(name, &Leaf::gguf);
+}
+
+std::string gguf_from_logical(std::string_view logical) {
+  if (logical == kEmbeddingName) return "token_embd.weight";
+  if (logical == kFinalNormName) return "output_norm.weight";
+  const auto parsed = parse_logical_name(logical);
+  MT_CHECK(parsed && parsed->leaf);
+  return fmt::format("blk.{}.{}.weight", parsed->layer, parsed->leaf->gguf);
 }
 
 }  // namespace mt::models::gemma3

@@ -37,6 +37,8 @@ std::string layer_name(int64_t layer, std::string_view leaf);  // "decoder/layer
 // The logical name of a foreign tensor; nullopt if it has none.
 std::optional<std::string> logical_from_hf(std::string_view name);
 std::optional<std::string> logical_from_gguf(std::string_view name);
+// The other way; `logical` is a logical name.
+std::string gguf_from_logical(std::string_view logical);
 
 // "<number><separator>rest" taken apart; nullopt unless the number is plain decimal below 10^6.
 struct NumberedName {

@@ -2,8 +2,10 @@
 // or safetensors with MaxText's own names.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +39,9 @@ struct StoredMatrix {
   Shape shape() const { return {rows, dtype == DType::kU8 ? row_bytes : columns}; }
 };
 
+// Takes whole rows of a matrix, the first of them row `first`.
+using RowSink = std::function<void(int64_t first, std::span<const float> rows)>;
+
 class WeightSource {
  public:
   // A .gguf file, a .safetensors file, or a folder of safetensors with config.json beside it.
@@ -67,6 +72,10 @@ class WeightSource {
   // Its bytes, of what stored() answered. Throws kIo.
   virtual Tensor read_stored(std::string_view name, const Shape& shape,
                              const StoredMatrix& matrix) const = 0;
+  // All rows of what stored() answered, as float32, piece by piece and from several threads at
+  // once; blocks are decoded. Throws kIo, and what the sink throws.
+  virtual void read_rows(std::string_view name, const Shape& shape, const StoredMatrix& matrix,
+                         const RowSink& sink) const = 0;
 
   // Throws one kIo that lists what is missing, twice there, unexpected, or of a wrong shape, and
   // an lm_head that differs from the embedding. Up to 64 embedding rows beyond the vocabulary are

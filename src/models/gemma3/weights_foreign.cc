@@ -45,6 +45,8 @@ class ForeignSource final : public WeightSource {
                                      std::optional<DType> decoded) const override;
   Tensor read_stored(std::string_view name, const Shape& shape,
                      const StoredMatrix& matrix) const override;
+  void read_rows(std::string_view name, const Shape& shape, const StoredMatrix& matrix,
+                 const RowSink& sink) const override;
   void check(const std::vector<NamedShape>& expected) const override;
 
  private:
@@ -147,6 +149,11 @@ Tensor ForeignSource::read_stored(std::string_view name, const Shape&,
   const Shape shape = matrix.shape();
   const auto bytes = static_cast<size_t>(element_count(shape) * byte_size(matrix.dtype));
   return {matrix.dtype, shape, all->bytes().first(bytes), all};
+}
+
+void ForeignSource::read_rows(std::string_view name, const Shape&, const StoredMatrix& matrix,
+                              const RowSink& sink) const {
+  each_row(*reader_, stored_.at(std::string(name)), matrix.rows, matrix.columns, sink);
 }
 
 void ForeignSource::check(const std::vector<NamedShape>& expected) const {

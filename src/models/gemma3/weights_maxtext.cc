@@ -62,6 +62,8 @@ class MaxTextSource final : public WeightSource {
                                      std::optional<DType> decoded) const override;
   Tensor read_stored(std::string_view name, const Shape& shape,
                      const StoredMatrix& matrix) const override;
+  void read_rows(std::string_view name, const Shape& shape, const StoredMatrix& matrix,
+                 const RowSink& sink) const override;
   void check(const std::vector<NamedShape>& expected) const override;
 
  private:
@@ -116,6 +118,15 @@ Tensor MaxTextSource::read_stored(std::string_view name, const Shape& shape,
   const Tensor found = read(name, shape, matrix.dtype);
   if (matrix.multiplied) return found;
   return found.reshape({matrix.columns, matrix.rows}).transpose({1, 0});
+}
+
+void MaxTextSource::read_rows(std::string_view name, const Shape& shape, const StoredMatrix& matrix,
+                              const RowSink& sink) const {
+  if (matrix.multiplied) {
+    return each_row(*reader_, stored_.at(find(name, blocks_)->path), matrix.rows, matrix.columns,
+                    sink);
+  }
+  each_row_of_transpose(read(name, shape, DType::kF32), matrix.rows, matrix.columns, sink);
 }
 
 void MaxTextSource::check(const std::vector<NamedShape>& expected) const {
