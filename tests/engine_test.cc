@@ -116,11 +116,14 @@ TEST(Engine, ARowDoesNotDependOnItsNeighbours) {
 }
 
 TEST(Engine, LocalLayersKeepTheirWindowOnly) {
-  Small a({.slots = 1, .max_length = 100}), b({.slots = 1, .max_length = 200});
+  Small a({.slots = 2, .max_length = 100}), b({.slots = 2, .max_length = 200});
   // 7 local layers of a window of 8, one global: only that one grows.
   const int64_t token = 2 * 2 * 8 * 4;  // key and value, heads, dim, bytes
   EXPECT_EQ(a.engine->cache_bytes_per_slot(), token * (7 * 8 + 100));
   EXPECT_EQ(b.engine->cache_bytes_per_slot(), token * (7 * 8 + 200));
+  // A single slot has room for guesses of 7 tokens besides.
+  Small c({.slots = 1, .max_length = 100});
+  EXPECT_EQ(c.engine->cache_bytes_per_slot(), token * (7 * (8 + 7) + 100));
 }
 
 TEST(Engine, RefusesWhatDoesNotFit) {

@@ -20,6 +20,7 @@
 #include "data/utf8.h"
 #include "models/gemma3/from_run.h"
 #include "serve/engine.h"
+#include "serve/lookahead.h"
 #include "train/log_lines.h"
 
 namespace mt::commands {
@@ -32,6 +33,7 @@ serve::EngineOptions engine_options(const Config& config) {
   o.max_length = config.integer("max_target_length");
   o.chunk = config.integer("prefill_chunk_size");
   o.cache_dtype = config.flag("quantize_kvcache") ? DType::kS8 : *parse_dtype(config.text("dtype"));
+  o.ahead = config.integer("prompt_lookup_num_tokens");
   const int64_t prefill = config.integer("max_prefill_predict_length");
   if (prefill >= o.max_length) {
     throw fail(ErrorKind::kConfig,
@@ -161,20 +163,29 @@ Generated generate(serve::Engine& engine, const Config& config, const data::Toke
       engine.prefill(prompt, sampling_from(config), {.log_probs = config.flag("return_log_prob")});
   const double prefill_seconds = seconds_since(start);
   out.prompt_log_probs = prefix.log_probs;
-  out.tokens.push_back(prefix.first);
-  int32_t id = prefix.first.id;
+  std::vector<int32_t> text = prompt;
+  text.push_back(prefix.first.id);
+  std::vector<serve::Token> next{prefix.first};
   engine.insert(std::move(prefix), 0);
+  serve::Lookahead lookahead(engine, text, sampling_from(config));
   const auto begin = Clock::now();
-  int64_t generated = 0;
-  while (config.flag("ignore_eos") || !is_end(tokenizer, id)) {
-    // A model may have rows that no piece belongs to.
-    show(id < tokenizer.vocab_size() ? decoder.push(id) : decoder.flush() + "\uFFFD");
-    if (engine.length(0) + 1 >= engine.options().max_length || signals.requested()) break;
-    out.tokens.push_back(engine.generate()[0]);
-    id = out.tokens.back().id;
-    ++generated;
-  }
+  // Whether the text goes on behind these tokens.
+  const auto take = [&] {
+    for (const serve::Token& token : next) {
+      out.tokens.push_back(token);
+      if (!config.flag("ignore_eos") && is_end(tokenizer, token.id)) return false;
+      // A model may have rows that no piece belongs to.
+      show(token.id < tokenizer.vocab_size() ? decoder.push(token.id) : decoder.flush() + "\uFFFD");
+    }
+    return engine.length(0) + 1 < engine.options().max_length && !signals.requested();
+  };
+  while (take()) next = lookahead.next();
   const double seconds = seconds_since(begin);
+  const int64_t generated = std::ssize(out.tokens) - 1;
+  if (lookahead.guessed() > 0) {
+    log_line("Guessed from the text: {} of {} tokens were right.", lookahead.right(),
+             lookahead.guessed());
+  }
   show(decoder.flush());
   if (streams) fmt::print("\n");
   log_line(

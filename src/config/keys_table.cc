@@ -345,6 +345,10 @@ constexpr Key kDecoding[] = {
     {"kv_quant_axis", Type::kText, "heads_and_dkv",
      "Taken as MaxText has it; a scale is always of one head, which is finer.", "serve",
      "dkv|heads_and_dkv"},
+    {"prompt_lookup_num_tokens", Type::kInteger, "3",
+     "Guess so many next tokens from what the text said before, and check them in one step; the "
+     "output is the same. Off where it doesn't pay; 0: always off (ours; Hugging Face's name).",
+     "serve", "", "", Range{0, 7}},
     {"dequantize_weights", Type::kFlag, "false",
      "Turn a GGUF file's blocks into weight_dtype, as several devices and other platforms need "
      "(ours).",

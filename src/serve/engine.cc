@@ -20,6 +20,7 @@ using models::gemma3::Gemma3Model;
 using Values = std::vector<Value>;
 
 constexpr int64_t kSmallestBucket = 16;
+constexpr int64_t kMostAhead = 7;  // with the token before, as many rows as kernels::kFewRows
 
 // Where programs can call the CPU's kernels: calls are not split over several devices.
 bool is_one_cpu(const models::gemma3::Devices& devices) {
@@ -105,6 +106,11 @@ Engine::Engine(const config::Config& config, const models::gemma3::Devices& devi
                "decoding needs at least 1 slot of 2 tokens and chunks of 1: found {} of {}, {}",
                options.slots, options.max_length, options.chunk);
   }
+  if (options.ahead < 0 || options.ahead > kMostAhead || (options.ahead > 0 && options.slots > 1)) {
+    throw fail(ErrorKind::kConfig, "guesses of {} tokens with {} slots: expected 0 to {} of 1 slot",
+               options.ahead, options.slots, kMostAhead);
+  }
+  if (!is_one_cpu(devices)) options_.ahead = 0;
   if (is_one_cpu(devices)) kernels::register_cpu_handlers(*devices.client);
   generation_ = make_model(options.slots);
   prefill_ = make_model(1);
@@ -117,7 +123,11 @@ std::unique_ptr<Gemma3Model> Engine::make_model(int64_t rows) const {
   o.scan_layers = false;
   o.dropout_rate = 0;
   o.record_internal_nn_metrics = false;
-  o.cache = {rows, options_.max_length, options_.cache_dtype, options_.ahead, is_one_cpu(devices_)};
+  // Room to guess ahead whether or not that is used: a ring's length decides in which order a sum
+  // is taken, so the last bits would differ.
+  const bool kernels = is_one_cpu(devices_);
+  const int64_t ahead = kernels && options_.slots == 1 ? kMostAhead : 0;
+  o.cache = {rows, options_.max_length, options_.cache_dtype, ahead, kernels};
   auto model =
       std::make_unique<Gemma3Model>(models::gemma3::sizes_from(config_), o, devices_.partitioner);
   for (const auto& [path, v] : nnx::variables(*model)) {
@@ -165,6 +175,8 @@ void Engine::give_empty_caches(Model& model) const {
 void Engine::open_params() {
   source_ = models::gemma3::open_weights(*generation_, config_);
   opened_ = true;
+  // Only the kernels give a row the same bits alone and among others.
+  if (source_ == nullptr) options_.ahead = 0;
   if (source_ != nullptr && is_one_cpu(devices_)) {
     models::gemma3::StoredOptions stored;
     stored.blocks = !config_.flag("dequantize_weights");
@@ -279,6 +291,22 @@ nnx::Compiled& Engine::generate_program(Choice choice) {
                    return choose(model, hidden, choice, std::span(in).subspan(own),
                                  full ? seen_->seen.value : Value{},
                                  full ? seen_->bias.value : Value{});
+                 });
+}
+
+nnx::Compiled& Engine::ahead_program(Choice choice) {
+  const int64_t tokens = options_.ahead + 1;
+  std::vector<nnx::Input> inputs{{"tokens", {DType::kS32, {1, tokens}}, {}},
+                                 {"start", rows_of(DType::kS32, 1), {}},
+                                 {"count", rows_of(DType::kS32, 1), {}}};
+  const size_t own = inputs.size();
+  append(inputs, sampling_inputs(choice, tokens));
+  Model& model = *generation_;
+  return program(fmt::format("ahead_{}_{}", tokens, name(choice)), {&model}, inputs,
+                 [&](ir::Graph&, const Values& in) {
+                   const Value hidden = model.hidden_with_cache(in[0], {in[1], in[2], tokens});
+                   const Value rows = ir::reshape(hidden, {tokens, 1, hidden.dim(2)});
+                   return choose(model, rows, choice, std::span(in).subspan(own), {}, {});
                  });
 }
 
@@ -503,14 +531,52 @@ std::vector<Token> Engine::generate() {
   std::vector<Token> out = tokens_of(choice, results, sampling);
   if (options_.keep_logits) logits_ = results.back().to_host();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    Slot& s = slots_[i];
-    if (s.length == 0) continue;
-    check_finite(out[i], s.length + 1);
-    if (s.length + 1 >= options_.max_length) continue;
-    ++s.length;
-    s.tokens.push_back(s.last);
-    s.last = out[i].id;
+    if (slots_[i].length > 0) take(slots_[i], out[i]);
   }
+  return out;
+}
+
+// The slot's last token has been run, and this one was chosen after it.
+void Engine::take(Slot& slot, const Token& token) {
+  check_finite(token, slot.length + 1);
+  if (slot.length + 1 >= options_.max_length) return;
+  ++slot.length;
+  slot.tokens.push_back(slot.last);
+  slot.last = token.id;
+}
+
+std::vector<Token> Engine::generate_ahead(std::span<const int32_t> guess) {
+  Slot& slot = slots_[0];
+  const Choice choice = choice_for(slot.sampling);
+  const auto size = std::ssize(guess);
+  if (size < 1 || size > options_.ahead || slot.length == 0 ||
+      slot.length + size + 1 >= options_.max_length || choice == Choice::kFull) {
+    throw fail(
+        ErrorKind::kConfig,
+        "a guess of {} tokens behind {}: expected 1 to {}, room for them in {}, and settings "
+        "without penalties",
+        size, slot.length, options_.ahead, options_.max_length);
+  }
+  std::vector<int32_t> tokens{slot.last};
+  tokens.insert(tokens.end(), guess.begin(), guess.end());
+  const auto count = static_cast<int32_t>(tokens.size());
+  tokens.resize(static_cast<size_t>(options_.ahead + 1), 0);
+  const std::vector<Sampling> sampling(tokens.size(), slot.sampling);
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    positions.push_back(slot.length + 1 + static_cast<int64_t>(i));
+  }
+  std::vector<Tensor> inputs{integers({1, std::ssize(tokens)}, tokens),
+                             integers({1}, {static_cast<int32_t>(slot.length)}),
+                             integers({1}, {count})};
+  append_sampling(choice, inputs, sampling, positions);
+  const std::vector<pjrt::Array> results = ahead_program(choice)(inputs);
+  const std::vector<Token> chosen = tokens_of(choice, results, sampling);
+  std::vector<Token> out;
+  do {
+    out.push_back(chosen[out.size()]);
+    take(slot, out.back());
+  } while (std::ssize(out) <= size && guess[out.size() - 1] == out.back().id);
   return out;
 }
 

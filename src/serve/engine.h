@@ -22,7 +22,7 @@ struct EngineOptions {
   int64_t max_length = 0;  // prompt and generated tokens of a slot
   int64_t chunk = 512;     // a longer prompt goes through prefill in pieces of this many tokens
   DType cache_dtype = DType::kBF16;
-  int64_t ahead = 0;  // tokens that generate_ahead() may guess; of a single slot
+  int64_t ahead = 0;  // tokens that generate_ahead() may guess, up to 7; of one slot on one CPU
   bool keep_logits = false;  // bring every step's logits to the host: scoring, log-probabilities
 };
 
@@ -83,6 +83,11 @@ class Engine {
   void insert(Prefix prefix, int64_t slot);
   // The next token of every slot; those of slots that hold nothing, or are full, mean nothing.
   std::vector<Token> generate();
+  // The next tokens of the only slot: what generate() gives, and what it would give after that as
+  // long as the guess of 1 to options().ahead tokens is right; 1 to guess.size() + 1 tokens, to the
+  // last bit the same as one by one. The slot has room for the guess, and its settings don't depend
+  // on tokens seen (Choice::kFull). Throws kConfig where these don't hold.
+  std::vector<Token> generate_ahead(std::span<const int32_t> guess);
   // f32 [slots, V], of what generate() chose last; with keep_logits.
   const Tensor& logits() const { return logits_; }
   // The slot goes on with this token instead of the one that was chosen.
@@ -124,6 +129,8 @@ class Engine {
                          const std::vector<nnx::Input>& inputs, const nnx::Function& fn);
   nnx::Compiled& prefill_program(const PrefillKind& kind);
   nnx::Compiled& generate_program(Choice choice);
+  nnx::Compiled& ahead_program(Choice choice);
+  void take(Slot& slot, const Token& token);
   nnx::Compiled& insert_program();
   nnx::Compiled& extract_program();
   SeenTokens& seen_tokens();
