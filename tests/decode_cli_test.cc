@@ -200,8 +200,11 @@ TEST_F(DecodeProgram, ASignalKeepsTheText) {
   }
 }
 
+// The real 270M without a compile cache takes seconds before the first token.
 TEST_F(DecodeProgram, ASignalDuringSetUp) {
-  testing::ProgramRun program(folder_.path(), words({"jax_cache_dir="}));
+  testing::ProgramRun program(
+      folder_.path(), {"decode", "model_name=gemma3-270m", "jax_cache_dir=",
+                       "load_parameters_path=" MT_DEPS "/weights/gemma-3-270m-Q4_K_M.gguf"});
   ASSERT_TRUE(program.wait_for("Cache: "));
   program.send(SIGTERM);
   const ProgramEnd end = program.wait();
