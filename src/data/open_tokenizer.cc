@@ -64,4 +64,28 @@ Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size, const Enco
   return tokenizer;
 }
 
+void put_vocabulary(checkpoint::GgufMetadata& metadata, GgufVocabulary v, int64_t vocab_size) {
+  constexpr int32_t kUnused = 5;
+  for (auto id = static_cast<int64_t>(v.tokens.size()); id < vocab_size; ++id) {
+    v.tokens.push_back(fmt::format("[PAD{}]", id));
+    v.scores.push_back(-1e4F);
+    v.types.push_back(kUnused);
+  }
+  metadata.text("tokenizer.ggml.model", v.model);
+  metadata.text("tokenizer.ggml.pre", "default");
+  metadata.texts("tokenizer.ggml.tokens", v.tokens);
+  metadata.floats("tokenizer.ggml.scores", v.scores);
+  metadata.ints("tokenizer.ggml.token_type", v.types);
+  const auto id = [&](const char* name, int64_t value) {
+    if (value >= 0) metadata.u32(fmt::format("tokenizer.ggml.{}_token_id", name), value);
+  };
+  id("bos", v.bos_id);
+  id("eos", v.eos_id);
+  id("unknown", v.unk_id);
+  id("padding", v.pad_id);
+  metadata.flag("tokenizer.ggml.add_bos_token", v.bos_id >= 0);
+  metadata.flag("tokenizer.ggml.add_eos_token", false);
+  metadata.flag("tokenizer.ggml.add_space_prefix", v.add_space_prefix);
+}
+
 }  // namespace mt::data

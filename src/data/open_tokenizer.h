@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "checkpoint/gguf_write.h"
 #include "data/tokenizer.h"
 
 namespace mt::data {
@@ -16,5 +17,9 @@ std::string tokenizer_path(const std::string& tokenizer, const std::string& weig
 // lacks the pieces that `needs` asks for.
 Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size,
                          const EncodeOptions& needs = {});
+
+// Adds tokenizer.ggml.*, with unused pieces up to `vocab_size`, which other readers expect.
+void put_vocabulary(checkpoint::GgufMetadata& metadata, GgufVocabulary vocabulary,
+                    int64_t vocab_size);
 
 }  // namespace mt::data

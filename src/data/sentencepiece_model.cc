@@ -268,6 +268,7 @@ class Checker final {
     facts_.eos_id = control_id(eos_);
     facts_.pad_id = control_id(pad_);
     facts_.drops_first_space = dummy_prefix_ || remove_spaces_;
+    facts_.is_plain_bpe = kind_ == kBpe && !remove_spaces_ && !has_chars_map_;
     facts_.lines_are_independent =
         !dummy_prefix_ && !remove_spaces_ && !has_chars_map_ && !piece_crosses_line_;
   }

@@ -32,6 +32,7 @@ struct ModelFacts {
   int64_t unk_id = -1;
   std::string unk_surface = " \xE2\x81\x87 ";  // what <unk> decodes to
   bool drops_first_space = false;              // decoding drops the dummy prefix
+  bool is_plain_bpe = false;                   // BPE that leaves text as it is, but for a prefix
   bool lines_are_independent = false;          // text may be cut where a run of newlines ends
 };
 

@@ -62,6 +62,13 @@ std::string with_space_marks(const std::string& token) {
   return text;
 }
 
+std::string without_space_marks(std::string text) {
+  for (size_t at = text.find(kSpaceMark); at != std::string::npos; at = text.find(kSpaceMark, at)) {
+    text.replace(at, kSpaceMark.size(), " ");
+  }
+  return text;
+}
+
 constexpr size_t kLongestSteering = 32;
 
 // The user-defined pieces that are no text of their own. (The others are runs of white space and
@@ -257,6 +264,25 @@ int64_t Tokenizer::bos_id() const { return model_->facts.bos_id; }
 int64_t Tokenizer::eos_id() const { return model_->facts.eos_id; }
 int64_t Tokenizer::pad_id() const { return model_->facts.pad_id; }
 int64_t Tokenizer::unk_id() const { return model_->facts.unk_id; }
+
+std::optional<GgufVocabulary> Tokenizer::vocabulary() const {
+  if (!model_->facts.is_plain_bpe) return std::nullopt;
+  GgufVocabulary v;
+  v.model = "llama";
+  for (int64_t id = 0; id < vocab_size(); ++id) {
+    v.scores.push_back(model_->processor.GetScore(static_cast<int>(id)));
+    const PieceType type = is_steering(id) ? PieceType::kControl : model_->facts.types[index(id)];
+    v.types.push_back(static_cast<int32_t>(type));
+    const bool raw = type == PieceType::kUserDefined;  // others look for these in the text itself
+    v.tokens.push_back(raw ? without_space_marks(piece(id)) : piece(id));
+  }
+  v.bos_id = bos_id();
+  v.eos_id = eos_id();
+  v.unk_id = unk_id();
+  v.pad_id = pad_id();
+  v.add_space_prefix = model_->facts.drops_first_space;
+  return v;
+}
 
 std::string StreamDecoder::push(int32_t id) {
   tokenizer_->model_->append_surface(id, at_start_, held_);

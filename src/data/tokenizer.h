@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -79,6 +80,9 @@ class Tokenizer final {
   int64_t eos_id() const;
   int64_t pad_id() const;
   int64_t unk_id() const;
+  // What from_gguf makes an equal tokenizer of, with its control pieces as other readers of GGUF
+  // files want them; nullopt for models that GGUF can't express (unigram, normalising text).
+  std::optional<GgufVocabulary> vocabulary() const;
 
  private:
   friend class StreamDecoder;
