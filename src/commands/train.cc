@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "config/config.h"
+#include "models/gemma3/session.h"
 #include "train/trainer.h"
 
 namespace mt::commands {
@@ -14,6 +15,7 @@ int train(const std::vector<std::string>& args) {
     return 0;
   }
   const auto config = config::Config::load(args, config::process_environment());
+  models::gemma3::refuse_quantization(config);
   const mt::train::RunResult result = mt::train::train(config);
   return result.end == mt::train::RunEnd::kStopped ? 128 + result.signal_number : 0;
 }

@@ -91,7 +91,6 @@ constexpr Key kModel[] = {
      "*"},
     {"fused_mlp", Type::kFlag, "false", "One kernel for both MLP branches.", "models", "false",
      "*"},
-    {"quantization", Type::kText, "", "Quantised training.", "models", "", "*"},
 };
 
 constexpr Key kNumberTypes[] = {
@@ -349,6 +348,14 @@ constexpr Key kDecoding[] = {
      "Guess so many next tokens from what the text said before, and check them in one step; the "
      "output is the same. Off where it doesn't pay; 0: always off (ours; Hugging Face's name).",
      "serve", "", "", Range{0, 7}},
+    {"quantization", Type::kText, "",
+     "Turn the matrices of load_parameters_path, floats of any kind, into blocks as they are read: "
+     "int8 = Q8_0, int4 = Q4_0 with a table in Q8_0. Only of decode, on one CPU device.",
+     "serve", "|int8|int4", "*"},
+    {"save_quantized_params_path", Type::kText, "",
+     "With quantization: a GGUF file to write them to, with the tokenizer; load_parameters_path "
+     "reads it.",
+     "serve"},
     {"dequantize_weights", Type::kFlag, "false",
      "Turn a GGUF file's blocks into weight_dtype, as several devices and other platforms need "
      "(ours).",

@@ -11,6 +11,7 @@
 #include "kernels/kernels.h"
 #include "models/gemma3/from_run.h"
 #include "nnx/init.h"
+#include "serve/quantised_params.h"
 
 namespace mt::serve {
 namespace {
@@ -111,6 +112,7 @@ Engine::Engine(const config::Config& config, const models::gemma3::Devices& devi
                options.ahead, options.slots, kMostAhead);
   }
   if (!is_one_cpu(devices)) options_.ahead = 0;
+  check_quantization(config, is_one_cpu(devices));
   if (is_one_cpu(devices)) kernels::register_cpu_handlers(*devices.client);
   generation_ = make_model(options.slots);
   prefill_ = make_model(1);
@@ -173,13 +175,13 @@ void Engine::give_empty_caches(Model& model) const {
 }
 
 void Engine::open_params() {
-  source_ = models::gemma3::open_weights(*generation_, config_);
+  source_ = open_params_of(*generation_, config_);
   opened_ = true;
   // Only the kernels give a row the same bits alone and among others.
   if (source_ == nullptr) options_.ahead = 0;
   if (source_ != nullptr && is_one_cpu(devices_)) {
     models::gemma3::StoredOptions stored;
-    stored.blocks = !config_.flag("dequantize_weights");
+    stored.blocks = !config_.flag("dequantize_weights") || !config_.text("quantization").empty();
     if (kernels::multiplies_many_rows()) stored.most_rows = std::numeric_limits<int64_t>::max();
     models::gemma3::keep_stored(*generation_, *source_, stored);
     models::gemma3::keep_stored(*prefill_, *source_, stored);

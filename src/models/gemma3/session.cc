@@ -71,8 +71,17 @@ Devices open_devices(const config::Config& config) {
   return out;
 }
 
+void refuse_quantization(const config::Config& config) {
+  const std::string& blocks = config.text("quantization");
+  if (blocks.empty()) return;
+  throw fail(ErrorKind::kConfig,
+             "quantization={} isn't supported yet by maxtext.cpp but for decode: leave it empty",
+             blocks);
+}
+
 std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
                                         std::shared_ptr<const nnx::Partitioner> partitioner) {
+  refuse_quantization(config);
   auto model = std::make_unique<Gemma3Model>(sizes_from(config), options_from(config), partitioner);
   for (const auto& [path, v] : nnx::variables(*model)) {
     nnx::array_type(path, *v, *partitioner);  // refuses sizes that the mesh doesn't divide

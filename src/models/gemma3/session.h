@@ -25,7 +25,10 @@ struct Devices {
 // Loads the plugin that `hardware` or `pjrt_plugin` names and opens its devices.
 Devices open_devices(const config::Config& config);
 
-// The model of this configuration, without arrays.
+// Throws kConfig if `quantization` is set, for all that computes with floats.
+void refuse_quantization(const config::Config& config);
+
+// The model of this configuration, without arrays; of floats.
 std::unique_ptr<Gemma3Model> make_model(const config::Config& config,
                                         std::shared_ptr<const nnx::Partitioner> partitioner);
 
