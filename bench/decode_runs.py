@@ -160,7 +160,7 @@ class Ours:
         return [self.binary, "decode", "model_name=gemma3-270m", f"load_parameters_path={weights}",
                 f"max_prefill_predict_length={work.prompt_tokens}",
                 f"max_target_length={work.length()}", f"prompt={work.prompt()}",
-                "ignore_eos=true", "log_config=false", f"jax_cache_dir={self.cache}", *self.extra]
+                "ignore_eos=true", "prompt_lookup_num_tokens=0", "log_config=false", f"jax_cache_dir={self.cache}", *self.extra]
 
 
 class LlamaCpp:
