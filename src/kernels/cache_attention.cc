@@ -7,31 +7,10 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/floats.h"
 
 namespace mt::kernels {
 namespace {
-
-size_t index_of(DType dtype) {
-  MT_CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16 ||
-           dtype == DType::kS8);
-  const Float type = dtype == DType::kF32    ? Float::kF32
-                     : dtype == DType::kF16  ? Float::kF16
-                     : dtype == DType::kBF16 ? Float::kBF16
-                                             : Float::kS8;
-  return static_cast<size_t>(type);
-}
-
-void narrow(const float* in, int64_t count, DType dtype, void* out) {
-  if (dtype == DType::kF32) {
-    std::memcpy(out, in, static_cast<size_t>(count) * sizeof(float));
-    return;
-  }
-  auto* bits = static_cast<uint16_t*>(out);
-  for (int64_t i = 0; i < count; ++i) {
-    bits[i] =
-        dtype == DType::kBF16 ? BFloat16::from_float(in[i]).bits : Float16::from_float(in[i]).bits;
-  }
-}
 
 // 8-bit integers and the scale that they share: NaN if x has a number that is not finite.
 float quantise(const float* x, int64_t count, int8_t* out) {
@@ -111,8 +90,8 @@ struct Piece {
   int64_t head, begin, end;
 };
 
-// Those that the token at `position` sees: the latest ones, in one stretch of the ring or in two. Cut
-// so that a piece depends on nothing but the position.
+// Those that the token at `position` sees: the latest ones, in one stretch of the ring or in two.
+// Cut so that a piece depends on nothing but the position.
 void add_pieces(const CacheAttention& a, int64_t head, int64_t position,
                 std::vector<Piece>& pieces) {
   const int64_t window = a.window > 0 ? std::min(a.window, a.capacity) : a.capacity;
@@ -189,8 +168,7 @@ void attend_one(const Engine& engine, const CacheAttention& a, int64_t t) {
            static_cast<int64_t>(last - first), group, h, g, context.data() + g * h);
     }
     narrow(context.data(), group * h, a.dtype,
-           static_cast<std::byte*>(a.context) +
-               place(pieces[first].head) * byte_size(a.dtype));
+           static_cast<std::byte*>(a.context) + place(pieces[first].head) * byte_size(a.dtype));
   }
 }
 
@@ -199,7 +177,8 @@ void clear_context(const CacheAttention& a) {
   std::memset(a.context, 0, elements * static_cast<size_t>(byte_size(a.dtype)));
 }
 
-// --- many tokens a row at once: keys and values are brought into the order of their positions first
+// --- many tokens a row at once: keys and values are brought into the order of their positions
+// first
 
 // Key i of a head is at position first + i; the last ones are the new tokens'.
 struct Ordered {

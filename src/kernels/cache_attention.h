@@ -30,7 +30,8 @@ struct CacheAttention {
 // Each new token, rounded to the cache's dtype, goes to entry position mod capacity, and attends to
 // those before it and itself. Scores, softmax and sums are float32; results don't depend on the
 // number of threads, nor, for up to kFewRows tokens, on how many come at once. The ring must hold
-// what the last of the tokens sees and what the first does, or the latter is lost. Throws kShape for a start or count out of range.
+// what the last of the tokens sees and what the first does, or the latter is lost. Throws kShape
+// for a start or count out of range.
 void cache_attention(const Engine& engine, const CacheAttention& a);
 
 }  // namespace mt::kernels

@@ -79,8 +79,8 @@ struct Generation {
       for (int64_t t = 0; t < tokens; ++t) {
         const bool padding = t >= count.back();
         constexpr int64_t kWrong = 500;
-        const auto row = static_cast<uint64_t>(1000 * (b + 1) + start.back() + t +
-                                               (t >= right ? kWrong : 0));
+        const auto row =
+            static_cast<uint64_t>(1000 * (b + 1) + start.back() + t + (t >= right ? kWrong : 0));
         for (const float x : random(c.heads * c.head_dim, 1000000 + row)) q.push_back(x);
         for (const float x : random(c.kv_heads * c.head_dim, 2 * row)) {
           k.push_back(padding ? std::numeric_limits<float>::quiet_NaN() : x);
@@ -148,7 +148,8 @@ struct Generation {
 
   Case c;
   int64_t tokens;
-  int64_t right = std::numeric_limits<int64_t>::max();  // of a step's tokens; the others are guesses
+  int64_t right =
+      std::numeric_limits<int64_t>::max();  // of a step's tokens; the others are guesses
   std::vector<std::byte> keys, values, context;
   std::vector<float> key_scales, value_scales, q;
   mutable std::map<uint64_t, std::vector<float>> given;  // by seed
@@ -191,7 +192,8 @@ void expect_attention(const Case& c, const Engine& engine, double tolerance) {
     if (together > 1 && c.window == 0 && longest >= c.capacity) continue;
     // Nor may a few tokens overwrite what the first of them sees.
     const bool few = together > 1 && together <= kFewRows;
-    if (few && c.window > 0 && longest >= c.capacity && c.window + together > c.capacity + 1) continue;
+    if (few && c.window > 0 && longest >= c.capacity && c.window + together > c.capacity + 1)
+      continue;
     const Generation run(c, engine, together);
     EXPECT_LE(run.worst, tolerance)
         << c.heads << " heads of " << c.head_dim << ", ring of " << c.capacity << ", "

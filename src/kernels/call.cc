@@ -63,17 +63,26 @@ std::string to_string(const Operand& operand) {
 Operand Call::argument(int64_t i) const { return operand(frame_->arguments, i, "argument"); }
 Operand Call::result(int64_t i) const { return operand(frame_->results, i, "result"); }
 
-int64_t Call::integer(std::string_view attribute) const {
+const ffi::Scalar& Call::scalar(std::string_view attribute, int32_t dtype) const {
   const ffi::Attributes& all = frame_->attributes;
   for (int64_t i = 0; i < all.size; ++i) {
     if (std::string_view(all.names[i]->data, all.names[i]->size) != attribute) continue;
-    const auto* scalar = static_cast<const ffi::Scalar*>(all.values[i]);
-    if (all.types[i] != ffi::kScalarAttribute || scalar->dtype != ffi::kS64) {
-      throw fail(ErrorKind::kShape, "attribute {} is not an i64", attribute);
+    const auto* found = static_cast<const ffi::Scalar*>(all.values[i]);
+    if (all.types[i] != ffi::kScalarAttribute || found->dtype != dtype) {
+      throw fail(ErrorKind::kShape, "attribute {} is not an {}", attribute,
+                 dtype == ffi::kS64 ? "i64" : "f64");
     }
-    return *static_cast<const int64_t*>(scalar->value);
+    return *found;
   }
   throw fail(ErrorKind::kShape, "attribute {} is missing", attribute);
+}
+
+int64_t Call::integer(std::string_view attribute) const {
+  return *static_cast<const int64_t*>(scalar(attribute, ffi::kS64).value);
+}
+
+double Call::number(std::string_view attribute) const {
+  return *static_cast<const double*>(scalar(attribute, ffi::kF64).value);
 }
 
 ffi::Error* run_handler(ffi::CallFrame* frame, void (*body)(const Call&)) {

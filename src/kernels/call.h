@@ -30,8 +30,10 @@ class Call {
   Operand argument(int64_t i) const;
   Operand result(int64_t i) const;
   int64_t integer(std::string_view attribute) const;
+  double number(std::string_view attribute) const;
 
  private:
+  const ffi::Scalar& scalar(std::string_view attribute, int32_t dtype) const;
   const ffi::CallFrame* frame_;
 };
 

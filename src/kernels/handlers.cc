@@ -11,6 +11,7 @@
 #include "kernels/call.h"
 #include "kernels/greedy.h"
 #include "kernels/kernels.h"
+#include "kernels/norm.h"
 #include "kernels/products.h"
 #include "pjrt/ffi.h"
 
@@ -170,6 +171,36 @@ void greedy_call(const Call& call) {
          static_cast<int32_t*>(token.data), static_cast<float*>(log_prob.data));
 }
 
+void rms_norm_call(const Call& call) {
+  const int64_t arguments = call.argument_count();
+  require((arguments == 2 || arguments == 4) && call.result_count() == 1,
+          "{} arguments and {} results: expected 2 or 4, and 1", arguments, call.result_count());
+  const Operand x = call.argument(0), scale = call.argument(1), out = call.result(0);
+  require(x.rank() >= 1 && x.last() > 0 && x.dtype != ffi::kS8, "argument 0 is {}", to_string(x));
+  check_result(call, 0, x, x.last());
+  require(out.dtype == x.dtype, "result 0 is {}, expected {}", to_string(out), to_string(x));
+  Norm norm{.rows = x.rows(), .size = x.last(), .dtype = dtype_of(x, 0)};
+  norm.scale_dtype = dtype_of(scale, 1);
+  require(norm.scale_dtype != DType::kS8, "argument 1 is {}", to_string(scale));
+  check_shape(scale, 1, scale.dtype, {x.last()});
+  if (arguments == 4) {
+    require(x.rank() == 4 && x.last() % 2 == 0, "argument 0 is {}, expected [B, T, N, H]",
+            to_string(x));
+    for (const int64_t i : {2, 3}) {
+      check_shape(call.argument(i), i, x.dtype, {x.dims[0], x.dims[1], x.last() / 2});
+    }
+    norm.cos = call.argument(2).data;
+    norm.sin = call.argument(3).data;
+    norm.heads = x.dims[2];
+  }
+  norm.x = x.data;
+  norm.scale = scale.data;
+  norm.epsilon = static_cast<float>(call.number("epsilon"));
+  norm.factor = static_cast<float>(call.number("factor"));
+  norm.out = out.data;
+  rms_norm({}, norm);
+}
+
 // The caches begin here among the arguments.
 constexpr int64_t kFirstCache = 5;
 
@@ -251,6 +282,7 @@ constexpr Target kTargets[] = {
     {"mt_matvec", handler<matvec_call>},
     {"mt_cache_attention", handler<cache_attention_call>},
     {"mt_greedy", handler<greedy_call>},
+    {"mt_rms_norm", handler<rms_norm_call>},
 };
 
 }  // namespace

@@ -123,8 +123,8 @@ struct BlockRows {
 struct FormatKernels {
   // One row of blocks of out.k values to a row of `out`.
   void (*unpack)(const uint8_t* blocks, Rows out, int64_t row) = nullptr;
-  // Rows times the first `m` rows of x, straight from the blocks; null if unpacking first is as good.
-  // A result does not depend on m.
+  // Rows times the first `m` rows of x, straight from the blocks; null if unpacking first is as
+  // good. A result does not depend on m.
   void (*dot)(BlockRows w, Activations x, int64_t m, Results out) = nullptr;
 };
 
@@ -209,6 +209,17 @@ struct Largest {
   float sum = 0;
 };
 
+struct NormRow {  // norm.h's Norm, a row of it
+  const float* x = nullptr;
+  const float* scale = nullptr;
+  int64_t size = 0;
+  float epsilon = 0;
+  const float* cos = nullptr;
+  const float* sin = nullptr;
+  float factor = 1;
+  float* out = nullptr;
+};
+
 struct KernelTable {
   void (*quantise)(const float* x, Activations out, int64_t row) = nullptr;
   std::array<FormatKernels, kFormats> formats;  // by Format
@@ -226,6 +237,7 @@ struct KernelTable {
   // Rows times x[m, k].
   std::array<void (*)(FloatRows w, const float* x, int64_t m, Results out), kFloats> matvec{};
   AttentionKernels attention;
+  void (*norm)(const NormRow& row) = nullptr;
   Largest (*largest)(const float* x, int64_t count) = nullptr;  // count of at least 1
 };
 

@@ -18,6 +18,9 @@
 // |                     | count s32 [B], caches      |                       | (and scales), in  |
 // |                     | [B, K, C, H] (of s8: also  |                       | their own memory  |
 // |                     | scales f32 [B, K, C, 1])   |                       |                   |
+// | mt_rms_norm         | x [..., D], scale [D], and | epsilon, factor (f64) | like x            |
+// |                     | with rope cos and sin      |                       |                   |
+// |                     | [B, T, H/2]; x [B,T,N,H]   |                       |                   |
 // | mt_greedy           | logits f32 [B, V]          | none                  | token s32 [B],    |
 // |                     |                            |                       | log prob f32 [B]  |
 //
@@ -28,7 +31,7 @@
 // scale of their own; products are summed as integers over 4 to 32 values, then in float32. A row
 // of x with an infinity or NaN gives NaN. Types: the Q ones. Every weight is read once, however
 // many rows x has. mt_matvec: x times each weight's transpose, in float32.
-// mt_cache_attention: cache_attention.h. mt_greedy: greedy.h.
+// mt_cache_attention: cache_attention.h. mt_greedy: greedy.h. mt_rms_norm: norm.h.
 #pragma once
 
 #include "pjrt/client.h"

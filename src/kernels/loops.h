@@ -405,6 +405,58 @@ void matvec(FloatRows w, const float* x, int64_t m, Results out) {
   }
 }
 
+// --- norms
+
+template <class V>
+float sum_of_squares(const float* x, int64_t size) {
+  typename V::Floats sum[4] = {V::zero(), V::zero(), V::zero(), V::zero()};
+  int64_t i = 0;
+  for (; i + 4 * V::kLanes <= size; i += 4 * V::kLanes) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const auto v = V::load(x + i + j * V::kLanes);
+      sum[j] = V::fma(v, v, sum[j]);
+    }
+  }
+  float total = V::sum(V::add(V::add(sum[0], sum[1]), V::add(sum[2], sum[3])));
+  for (; i < size; ++i) total += x[i] * x[i];
+  return total;
+}
+
+template <class V>
+void norm(const NormRow& r) {
+  const float mean = sum_of_squares<V>(r.x, r.size) / static_cast<float>(r.size);
+  const float inverse = 1.0F / __builtin_sqrtf(mean + r.epsilon);
+  const auto by = V::all_lanes(inverse), factor = V::all_lanes(r.factor);
+  const auto normed = [&](int64_t i) {
+    return V::multiply(V::multiply(V::load(r.x + i), by), V::load(r.scale + i));
+  };
+  const auto one = [&](int64_t i) { return r.x[i] * inverse * r.scale[i]; };
+  int64_t i = 0;
+  if (r.cos == nullptr) {
+    for (; i + V::kLanes <= r.size; i += V::kLanes) {
+      V::store(r.out + i, V::multiply(normed(i), factor));
+    }
+    for (; i < r.size; ++i) r.out[i] = one(i) * r.factor;
+    return;
+  }
+  const int64_t half = r.size / 2;
+  const auto minus = V::all_lanes(-1.0F);
+  for (; i + V::kLanes <= half; i += V::kLanes) {
+    const auto a = normed(i), b = normed(i + half), cos = V::load(r.cos + i),
+               sin = V::load(r.sin + i);
+    const auto left = V::fma(V::multiply(b, minus), sin, V::multiply(a, cos));
+    const auto right = V::fma(a, sin, V::multiply(b, cos));
+    V::store(r.out + i, V::multiply(left, factor));
+    V::store(r.out + i + half, V::multiply(right, factor));
+  }
+  for (; i < half; ++i) {
+    const float a = one(i), b = one(i + half);
+    r.out[i] = (a * r.cos[i] - b * r.sin[i]) * r.factor;
+    r.out[i + half] = (b * r.cos[i] + a * r.sin[i]) * r.factor;
+  }
+}
+
 // Formats without faster code. With V in its name, so that each file has its own.
 template <class V, Format kFormat>
 void unpack_plainly(const uint8_t* blocks, Rows out, int64_t row) {
@@ -430,6 +482,7 @@ constexpr KernelTable make_table() {
       .widen = {widen<V, Float::kF32>, widen<V, Float::kF16>, widen<V, Float::kBF16>},
       .matvec = {matvec<V, Float::kF32>, matvec<V, Float::kF16>, matvec<V, Float::kBF16>},
       .attention = make_attention<V>(),
+      .norm = norm<V>,
       .largest = largest<V>,
   };
 }

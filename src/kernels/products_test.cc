@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kernels/greedy.h"
+#include "kernels/norm.h"
 #include "kernels/test_blocks.h"
 
 namespace mt::kernels {
@@ -283,7 +284,9 @@ TEST_P(Kernels, AFewRowsAreEachAsAlone) {
         name);
   }
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
-    const auto& format = block_format(dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16");
+    const auto& format = block_format(dtype == DType::kF32   ? "F32"
+                                      : dtype == DType::kF16 ? "F16"
+                                                             : "BF16");
     auto bytes = random_blocks(format, kRows * kK, 9);
     if (dtype == DType::kF32) {
       const std::vector<float> values = random_floats(kRows * kK, 4);
@@ -358,6 +361,84 @@ TEST_P(Kernels, GreedyTakesTheFirstOfTheLargest) {
       EXPECT_TRUE(std::isnan(log_prob[0])) << bad;
       EXPECT_TRUE(token[0] >= 0 && token[0] < vocabulary) << bad;
       EXPECT_FALSE(std::isnan(log_prob[1])) << "the other row";
+    }
+  }
+}
+
+std::vector<double> normed(const float* x, const std::vector<float>& scale, double epsilon) {
+  double sum = 0;
+  for (size_t i = 0; i < scale.size(); ++i)
+    sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  const double inverse = 1 / std::sqrt(sum / static_cast<double>(scale.size()) + epsilon);
+  std::vector<double> out;
+  for (size_t i = 0; i < scale.size(); ++i) {
+    out.push_back(static_cast<double>(x[i]) * inverse * static_cast<double>(scale[i]));
+  }
+  return out;
+}
+
+// With and without the rotary embedding, sizes that fill registers and sizes that don't.
+TEST_P(Kernels, NormsEqualThoseInDouble) {
+  for (const int64_t size : {2, 10, 40, 256, 640}) {
+    constexpr int64_t kRows = 120, kHeads = 4;
+    const std::vector<float> x = random_floats(kRows * size, 1), scale = random_floats(size, 2);
+    const std::vector<float> cos = random_floats(kRows / kHeads * size / 2, 3),
+                             sin = random_floats(kRows / kHeads * size / 2, 4);
+    for (const bool turns : {false, true}) {
+      std::vector<float> out(x.size(), kNaN);
+      Norm norm{
+          .rows = kRows, .size = size, .x = x.data(), .scale = scale.data(), .epsilon = 1e-6F};
+      if (turns) {
+        norm.cos = cos.data();
+        norm.sin = sin.data();
+        norm.heads = kHeads;
+        norm.factor = 0.5F;
+      }
+      norm.out = out.data();
+      rms_norm(engine, norm);
+      for (int64_t row = 0; row < kRows; ++row) {
+        std::vector<double> wanted = normed(x.data() + row * size, scale, 1e-6);
+        for (int64_t i = 0; turns && i < size / 2; ++i) {
+          const auto at = static_cast<size_t>(row / kHeads * size / 2 + i);
+          const double c = static_cast<double>(cos[at]), s = static_cast<double>(sin[at]);
+          double &a = wanted[static_cast<size_t>(i)],
+                 &b = wanted[static_cast<size_t>(i + size / 2)];
+          const double left = 0.5 * (a * c - b * s), right = 0.5 * (b * c + a * s);
+          a = left;
+          b = right;
+        }
+        for (int64_t i = 0; i < size; ++i) {
+          ASSERT_NEAR(out[static_cast<size_t>(row * size + i)], wanted[static_cast<size_t>(i)],
+                      2e-6)
+              << "size " << size << " row " << row << " at " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, NormsOfNarrowNumbersRoundOnce) {
+  constexpr int64_t kRows = 3, kSize = 48;
+  const std::vector<float> wide = random_floats(kRows * kSize, 1), scale = random_floats(kSize, 2);
+  std::vector<uint16_t> x, narrow_scale, out(wide.size());
+  std::vector<float> exact_x, exact_scale;
+  for (const float v : wide) x.push_back(BFloat16::from_float(v).bits);
+  for (const float v : scale) narrow_scale.push_back(BFloat16::from_float(v).bits);
+  for (const uint16_t v : x) exact_x.push_back(BFloat16{v}.to_float());
+  for (const uint16_t v : narrow_scale) exact_scale.push_back(BFloat16{v}.to_float());
+  rms_norm(engine, {.rows = kRows,
+                    .size = kSize,
+                    .dtype = DType::kBF16,
+                    .scale_dtype = DType::kBF16,
+                    .x = x.data(),
+                    .scale = narrow_scale.data(),
+                    .epsilon = 1e-6F,
+                    .out = out.data()});
+  for (int64_t row = 0; row < kRows; ++row) {
+    const std::vector<double> wanted = normed(exact_x.data() + row * kSize, exact_scale, 1e-6);
+    for (size_t i = 0; i < kSize; ++i) {
+      const float found = BFloat16{out[static_cast<size_t>(row) * kSize + i]}.to_float();
+      EXPECT_NEAR(found, wanted[i], 0x1p-8 * std::abs(wanted[i]));
     }
   }
 }

@@ -128,6 +128,20 @@ struct One {
   }
 };
 
+void norm(const NormRow& r) {
+  float sum = 0;
+  for (int64_t i = 0; i < r.size; ++i) sum += r.x[i] * r.x[i];
+  const float inverse = 1.0F / std::sqrt(sum / static_cast<float>(r.size) + r.epsilon);
+  for (int64_t i = 0; i < r.size; ++i) r.out[i] = r.x[i] * inverse * r.scale[i];
+  for (int64_t i = 0; i < r.size / 2 && r.cos != nullptr; ++i) {
+    float &a = r.out[i], &b = r.out[i + r.size / 2];
+    const float left = a * r.cos[i] - b * r.sin[i], right = b * r.cos[i] + a * r.sin[i];
+    a = left;
+    b = right;
+  }
+  for (int64_t i = 0; i < r.size; ++i) r.out[i] *= r.factor;
+}
+
 template <Float kType>
 void widen(const void* in, int64_t k, float* out) {
   for (int64_t i = 0; i < k; ++i) out[i] = load_float<kType>(in, i);
@@ -165,6 +179,7 @@ const KernelTable& scalar_kernels() {
       .widen = {widen<Float::kF32>, widen<Float::kF16>, widen<Float::kBF16>},
       .matvec = {matvec<Float::kF32>, matvec<Float::kF16>, matvec<Float::kBF16>},
       .attention = make_attention<One>(),
+      .norm = norm,
       .largest = largest<One>,
   };
   return kTable;

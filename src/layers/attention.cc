@@ -44,6 +44,7 @@ Attention::Attention(const AttentionConfig& c, std::shared_ptr<const nnx::Partit
       key_norm(c.head_dim, c.norm_epsilon, c.weight_dtype),
       config_(c),
       partitioner_(std::move(partitioner)) {
+  query_norm.cpu_kernel = key_norm.cpu_kernel = c.cache.cpu_kernels;
   if (c.cache.rows == 0) return;
   cache = std::make_unique<KVCache>(c.cache, cache_capacity(c), c.num_kv_heads, c.head_dim);
 }
@@ -69,8 +70,8 @@ Attention::Projections Attention::project(Value x_bld, const RopeTable& rope) co
   };
   const std::vector<Value> qkv = project_together(x_bld, {&query, &key, &value});
   Projections p;
-  p.q = apply_rope(query_norm(qkv[0]), rope) * config_.query_scale;
-  p.k = apply_rope(key_norm(qkv[1]), rope);
+  p.q = query_norm.with_rope(qkv[0], rope, config_.query_scale);
+  p.k = key_norm.with_rope(qkv[1], rope, 1);
   p.v = qkv[2];
   p.q = ir::checkpoint_name(constrain(p.q, axes::activation_heads, axes::activation_kv),
                             "query_proj");

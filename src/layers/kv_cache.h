@@ -16,7 +16,7 @@ struct CacheConfig {
   int64_t length = 0;          // the longest row, in tokens
   DType dtype = DType::kBF16;  // or kF32, kF16, kS8: integers with a scale for each token and head
   int64_t ahead = 0;  // tokens that a pass may add and a later one take back (layers with a window)
-  bool cpu_kernels = false;    // attention is mt_cache_attention (kernels/kernels.h)
+  bool cpu_kernels = false;  // attention is mt_cache_attention (kernels/kernels.h)
 };
 
 class KVCache final : public nnx::Module {

@@ -2,6 +2,7 @@
 // once.
 #pragma once
 
+#include "layers/rope.h"
 #include "nnx/module.h"
 
 namespace mt::layers {
@@ -11,10 +12,14 @@ class RMSNorm final : public nnx::Module {
   RMSNorm(int64_t features, double epsilon, DType weight_dtype);
   void visit(nnx::Visitor& v) override { v("scale", scale); }
   ir::Value operator()(ir::Value x) const;  // over the last axis; keeps x's dtype
+  // x [B, L, heads, H] normed, then turned by the table, then times `factor`.
+  ir::Value with_rope(ir::Value x_blnh, const RopeTable& table, double factor) const;
 
-  nnx::Variable scale;  // [features], ones; Gemma's 1 + w is stored as one number
+  nnx::Variable scale;      // [features], ones; Gemma's 1 + w is stored as one number
+  bool cpu_kernel = false;  // by mt_rms_norm (kernels/kernels.h), which has no gradient
 
  private:
+  ir::Value call_kernel(std::vector<ir::Value> operands, double factor) const;
   double epsilon_;
 };
 

@@ -42,7 +42,12 @@ Gemma3DecoderLayer::Gemma3DecoderLayer(const Gemma3Config& c, const ModelOptions
       is_global_(is_global),
       record_metrics_(o.record_internal_nn_metrics),
       dropout_rate_(o.dropout_rate),
-      partitioner_(std::move(partitioner)) {}
+      partitioner_(std::move(partitioner)) {
+  for (layers::RMSNorm* norm :
+       {&pre_self_attention_norm_, &post_self_attention_norm_, &pre_ffw_norm_, &post_ffw_norm_}) {
+    norm->cpu_kernel = o.cache.cpu_kernels;
+  }
+}
 
 void Gemma3DecoderLayer::visit(nnx::Visitor& v) {
   v("pre_self_attention_norm", pre_self_attention_norm_);

@@ -41,6 +41,7 @@ Decoder::Decoder(const Gemma3Config& config, const ModelOptions& options,
     : config_(config),
       options_(options),
       decoder_norm_(config.emb_dim, config.normalization_layer_epsilon, options.weight_dtype) {
+  decoder_norm_.cpu_kernel = options.cache.cpu_kernels;
   if (!options.scan_layers) {
     for (int64_t i = 0; i < config.num_decoder_layers; ++i) {
       unscanned_layers_.push_back(std::make_unique<Gemma3DecoderLayer>(
@@ -144,8 +145,8 @@ Value Gemma3Model::hidden_with_cache(Value tokens_bt, const layers::CachePass& p
   const int64_t window = config_.sliding_window_size, length = options_.cache.length;
   const Value offset = ir::iota(*tokens_bt.graph, DType::kS32, tokens_bt.shape(), 1);
   LayerInputs in = layer_inputs(ir::expand_dims(pass.start_b, 1) + offset);
-  const layers::CacheView local = layers::view_cache(
-      pass, std::min(window + options_.cache.ahead, length), window);
+  const layers::CacheView local =
+      layers::view_cache(pass, std::min(window + options_.cache.ahead, length), window);
   const layers::CacheView global = layers::view_cache(pass, length, 0);
   in.local_cache = &local;
   in.global_cache = &global;

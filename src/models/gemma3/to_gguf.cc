@@ -28,7 +28,8 @@ GgufTensorPlan plan_for(const WeightSource& source, const NamedShape& weight) {
 }  // namespace
 
 checkpoint::GgufMetadata gguf_metadata(const Gemma3Config& config, int64_t file_type) {
-  constexpr int64_t kContext = 131'072;  // which no key of a run states
+  // No key of a run states it: what Gemma 3 was trained for, without and with scaled positions.
+  const int64_t context = config.rope_linear_scaling_factor == 1 ? 32'768 : 131'072;
   checkpoint::GgufMetadata m;
   m.text("general.architecture", "gemma3");
   m.text("general.type", "model");
@@ -41,7 +42,7 @@ checkpoint::GgufMetadata gguf_metadata(const Gemma3Config& config, int64_t file_
   const auto number = [&](const char* key, double value) {
     m.f32(fmt::format("gemma3.{}", key), value);
   };
-  whole("context_length", kContext);
+  whole("context_length", context);
   whole("block_count", config.num_decoder_layers);
   whole("embedding_length", config.emb_dim);
   whole("feed_forward_length", config.mlp_dim);

@@ -213,5 +213,34 @@ TEST(QuantisedWeights, AValueThatNoBlockHoldsIsNamed) {
   }
 }
 
+// 40 columns are no whole blocks; 64 are.
+TEST(QuantisedWeights, RowsThatDontDivideIntoBlocksStayFloats) {
+  Gemma3Config config = config_of(kHf);
+  config.mlp_dim = 40;
+  std::vector<std::pair<std::string, Tensor>> tensors;
+  for (const NamedShape& w : weight_shapes(config)) {
+    Tensor t(DType::kBF16, w.shape);
+    for (size_t i = 0; i < static_cast<size_t>(t.size()); ++i) {
+      t.mutable_data<BFloat16>()[i] = BFloat16::from_float(static_cast<float>(i % 97) - 40.0F);
+    }
+    std::string dotted = w.name;
+    std::replace(dotted.begin(), dotted.end(), '/', '.');
+    tensors.emplace_back(dotted, t);
+  }
+  const TempFolder folder;
+  checkpoint::write_safetensors(folder / "x.safetensors", tensors);
+  const auto floats = WeightSource::open(folder / "x.safetensors");
+  const auto source = quantised(WeightSource::open(folder / "x.safetensors"), config,
+                                {Quantization::kInt4, "x", false});
+  write_gguf(folder / "x.gguf", *source, config, gguf_metadata(config, 2));
+  const auto back = WeightSource::open(folder / "x.gguf");
+  const NamedShape down{"decoder/layers_3/mlp/wo/kernel", {40, 64}};
+  EXPECT_TRUE(std::ranges::equal(back->read(down.name, down.shape, DType::kF32).bytes(),
+                                 floats->read(down.name, down.shape, DType::kF32).bytes()));
+  EXPECT_EQ(back->stored(down.name, down.shape, std::nullopt)->dtype, DType::kF32);
+  EXPECT_EQ(back->stored("decoder/layers_3/mlp/wi_0/kernel", {64, 40}, std::nullopt)->dtype,
+            DType::kU8);
+}
+
 }  // namespace
 }  // namespace mt::models::gemma3
