@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "base/visible.h"
@@ -243,6 +244,7 @@ int decode(const std::vector<std::string>& args) {
   if (chats) signals.reset();  // it has its own
   if (chats) return chat(engine, tokenizer, config);
   compiling.get();
+  release_free_memory();
   const Generated generated = generate(engine, config, tokenizer, prompt, *signals);
   const std::string& text = generated.text;
   log_line("Input `{}` -> `{}`", config.text("prompt"), text);

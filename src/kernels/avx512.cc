@@ -82,9 +82,8 @@ struct Zmm {
     return _mm512_mask_add_epi8(q, low | static_cast<uint64_t>(high) << 32, q, all(16));
   }
   static Floats halves(const uint8_t* a, const uint8_t* b) {
-    const __m128i low = _mm_set1_epi16(static_cast<int16_t>(Ymm::bits_16(a)));
-    const __m128i high = _mm_set1_epi16(static_cast<int16_t>(Ymm::bits_16(b)));
-    return _mm512_cvtph_ps(_mm256_set_m128i(high, low));
+    const __m128 high = _mm_set_ss(half(b));
+    return _mm512_mask_broadcastss_ps(all_lanes(half(a)), 0xff00, high);
   }
 
   // Chunk 0..3 of a block of 256: two rows of 32.

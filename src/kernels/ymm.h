@@ -8,6 +8,8 @@
 
 #include <immintrin.h>
 
+#include "kernels/half_table.h"
+
 namespace mt::kernels {
 namespace {  // one copy for each file, compiled with its flags
 
@@ -55,7 +57,7 @@ struct Ymm {
     __builtin_memcpy(&bits, p, 2);
     return bits;
   }
-  static float half(const void* p) { return _cvtsh_ss(bits_16(p)); }
+  static float half(const void* p) { return half_table.value.data()[bits_16(p)]; }
 
   template <Float kType>
   static Floats load_as(const void* in, int64_t i) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <future>
 #include <limits>
 
 #include "base/error.h"
@@ -238,11 +239,14 @@ void Engine::release(int64_t slot) { slots_[checked(slot)] = {}; }
 
 nnx::Compiled& Engine::program(const std::string& key, const std::vector<nnx::Module*>& modules,
                                const std::vector<nnx::Input>& inputs, const nnx::Function& fn) {
-  if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
-  return programs_
-      .emplace(key, nnx::jit("jit_" + key, devices_.client, modules, inputs, *devices_.partitioner,
-                             fn, devices_.cache.get()))
-      .first->second;
+  {
+    const std::lock_guard<std::mutex> lock(programs_mutex_);
+    if (const auto it = programs_.find(key); it != programs_.end()) return it->second;
+  }
+  auto compiled = nnx::jit("jit_" + key, devices_.client, modules, inputs, *devices_.partitioner,
+                           fn, devices_.cache.get());
+  const std::lock_guard<std::mutex> lock(programs_mutex_);
+  return programs_.emplace(key, std::move(compiled)).first->second;
 }
 
 nnx::Compiled& Engine::prefill_program(const PrefillKind& kind) {
@@ -369,6 +373,8 @@ void Engine::compile(int64_t prompt_tokens, const Sampling& sampling,
                      const PrefillOptions& options) {
   const Choice choice = choice_for(sampling);
   const int64_t whole = prompt_tokens / options_.chunk, rest = prompt_tokens % options_.chunk;
+  // The two models share nothing that tracing touches.
+  auto generation = std::async(std::launch::async, [&] { generate_program(choice); });
   if (whole > 1 || (whole == 1 && rest > 0)) {
     prefill_program({.tokens = options_.chunk, .scores = options.log_probs});
   }
@@ -376,8 +382,8 @@ void Engine::compile(int64_t prompt_tokens, const Sampling& sampling,
                    .chooses = true,
                    .scores = options.log_probs,
                    .choice = choice});
+  generation.get();
   if (options_.slots > 1) insert_program();
-  generate_program(choice);
 }
 
 void Engine::check_prompt(std::span<const int32_t> tokens, int64_t start,

@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -152,7 +153,8 @@ class Engine {
   std::unique_ptr<SeenTokens> seen_;             // once a request needs it
   std::vector<Slot> slots_;
   Tensor logits_;
-  std::map<std::string, nnx::Compiled> programs_;
+  std::mutex programs_mutex_;
+  std::map<std::string, nnx::Compiled> programs_;  // guarded by the mutex
 };
 
 }  // namespace mt::serve
