@@ -143,6 +143,11 @@ TEST_F(DecodeProgram, Faults) {
            {"decode_logit_bias=300:1", "a logit bias for token 300: the vocabulary has 300"}}) {
     EXPECT_NE(fault({word}, 2).find(part), std::string::npos) << word;
   }
+  for (const std::string word :
+       {"autoregressive_decode_assert=x", "return_log_prob=true", "chat_system_prompt=\xff"}) {
+    EXPECT_NE(fault({"--chat", word}, 2).find(word.substr(0, word.find('='))), std::string::npos)
+        << word;
+  }
   EXPECT_NE(fault({"load_parameters_path=/nowhere/x.gguf"}, 3).find("/nowhere/x.gguf"),
             std::string::npos);
   EXPECT_NE(fault({"prompt=\xff\xfe"}, 2).find("prompt: not valid UTF-8"), std::string::npos);

@@ -15,7 +15,7 @@ TEST(Visible, OnlyControlCharactersChange) {
   EXPECT_EQ(visible("a\x1b[2Jb\r\a\x7f"s), "a\\x1b[2Jb\\x0d\\x07\\x7f");
   EXPECT_EQ(visible("cut\0here"s), "cut\\x00here");
   EXPECT_EQ(visible("csi\u009b2J"), "csi\\u009b2J");
-  EXPECT_EQ(visible("\xc2"), "\xc2");
+  EXPECT_EQ(visible("\xc2"), "\\xc2");
 }
 
 TEST(Visible, AnErrorKeepsWhatStandsBehindANul) {
@@ -31,6 +31,19 @@ TEST(Visible, LogLinesShowControlCharacters) {
   EXPECT_EQ(testing::internal::GetCapturedStdout(), "name a\\x1b[2J\n");
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
             "warning: b\\x1b\\x00\nmaxtext: error: two lines \\x1b\n");
+}
+
+// Lone bytes of 0x80 and above steer 8-bit terminals (0x9b is CSI), and are no text anyway.
+TEST(Visible, BytesThatAreNoCharacter) {
+  EXPECT_EQ(visible("a\xff"
+                    "b"),
+            "a\\xffb");
+  EXPECT_EQ(visible("\xc3("), "\\xc3(");
+  EXPECT_EQ(visible("\x9b[2J"), "\\x9b[2J");
+  EXPECT_EQ(visible("\xe2\x82"), "\\xe2\\x82");           // cut
+  EXPECT_EQ(visible("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // a surrogate
+  EXPECT_EQ(visible("\xc0\x8a"), "\\xc0\\x8a");           // an overlong line feed
+  EXPECT_EQ(visible("h\u00e9 \u20ac \U0001f600"), "h\u00e9 \u20ac \U0001f600");
 }
 
 }  // namespace

@@ -29,19 +29,40 @@ namespace {
 
 using config::Config;
 
-serve::EngineOptions engine_options(const Config& config) {
+serve::EngineOptions engine_options(const Config& config, bool chats) {
   serve::EngineOptions o;
   o.max_length = config.integer("max_target_length");
   o.chunk = config.integer("prefill_chunk_size");
   o.cache_dtype = config.flag("quantize_kvcache") ? DType::kS8 : *parse_dtype(config.text("dtype"));
   o.ahead = config.integer("prompt_lookup_num_tokens");
   const int64_t prefill = config.integer("max_prefill_predict_length");
-  if (prefill >= o.max_length) {
+  if (!chats && prefill >= o.max_length) {  // a conversation has no prompt of its own
     throw fail(ErrorKind::kConfig,
                "max_prefill_predict_length={} leaves no room to generate in max_target_length={}",
                prefill, o.max_length);
   }
   return o;
+}
+
+// What a conversation has no use for is refused, not ignored.
+void check_chat(const Config& config) {
+  if (!config.text("autoregressive_decode_assert").empty()) {
+    throw fail(ErrorKind::kConfig, "autoregressive_decode_assert is of one prompt, not of --chat");
+  }
+  if (config.flag("return_log_prob")) {
+    throw fail(ErrorKind::kConfig, "return_log_prob is of one prompt, not of --chat");
+  }
+  if (const auto at = data::first_invalid_utf8(config.text("chat_system_prompt"))) {
+    throw fail(ErrorKind::kConfig, "chat_system_prompt: not valid UTF-8 at byte {}", *at);
+  }
+}
+
+void check_turns(const data::Tokenizer& tokenizer, const std::string& path) {
+  for (const char* piece : {"<start_of_turn>", "<end_of_turn>"}) {
+    if (tokenizer.id_of(piece) >= 0) continue;
+    throw fail(ErrorKind::kConfig, "{}: no piece {}, which a conversation (--chat) needs", path,
+               piece);
+  }
 }
 
 std::vector<int32_t> prompt_tokens(const Config& config, const data::Tokenizer& tokenizer) {
@@ -102,6 +123,9 @@ void say_how(const Config& config, const models::gemma3::Devices& devices) {
     log_text("load_parameters_path is not set: the weights are random, and so is the text.");
   }
   const int64_t count = devices.partitioner->mesh.device_count();
+  if (count > 1 && devices.client->is_cpu()) {
+    log_line("{} CPU devices decode far slower than one: they are for trying out a mesh.", count);
+  }
   if (weights.ends_with(".gguf") && !config.flag("dequantize_weights") &&
       (count > 1 || !devices.client->is_cpu())) {
     log_line("The file's blocks are turned into {}: only one CPU device computes with them.",
@@ -200,7 +224,11 @@ Generated generate(serve::Engine& engine, const Config& config, const data::Toke
 
 constexpr const char* kUse =
     "Continues prompt= with the model of model_name= and the weights of load_parameters_path=. A\n"
-    "GGUF file brings its tokenizer; other weights need tokenizer_path=.\n";
+    "GGUF file brings its tokenizer; other weights need tokenizer_path=. max_target_length= "
+    "counts\n"
+    "prompt and output. --chat holds a conversation instead: a line is a turn, /reset begins "
+    "anew,\n"
+    "/exit or the end of the input ends it.\n";
 
 }  // namespace
 
@@ -215,7 +243,8 @@ int decode(const std::vector<std::string>& args) {
   }
   const auto config = Config::load(words, config::process_environment());
   std::optional<StopSignals> signals("token");
-  const serve::EngineOptions options = engine_options(config);
+  const serve::EngineOptions options = engine_options(config, chats);
+  if (chats) check_chat(config);
   sampling_from(config);  // refuses before anything is loaded
   const int64_t vocab_size = models::gemma3::sizes_from(config).vocab_size;
   check(sampling_from(config), vocab_size);
@@ -224,7 +253,9 @@ int decode(const std::vector<std::string>& args) {
   auto reading = std::async(std::launch::async, [&] {
     const std::string path =
         data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path"));
-    return data::open_tokenizer(path, vocab_size, {.add_bos = config.flag("add_bos")});
+    auto tokenizer = data::open_tokenizer(path, vocab_size, {.add_bos = config.flag("add_bos")});
+    if (chats) check_turns(tokenizer, path);
+    return tokenizer;
   });
   const auto devices = models::gemma3::open_devices(config);
   serve::Engine engine(config, devices, options);

@@ -17,7 +17,7 @@ namespace {
 constexpr const char* kHelp = R"(usage: maxtext parity reference=FOLDER [key=value ...]
 
 Compares logits, losses, gradients and AdamW steps with a reference run that MaxText made
-(docs/PARITY.md says what the folder holds and how to make one). Without further keys it runs
+(docs/PARITY.md says what the folder holds, tests/golden/maxtext/README.md how one is made). Without further keys it runs
 scanned and unscanned layers, both kinds of attention, one device and three meshes of four; with
 keys (scan_layers=, attention=, ici_fsdp_parallelism=, ...) it runs that one layout.
   all=true   print every row, not only the worst of each kind

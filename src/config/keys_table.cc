@@ -377,7 +377,8 @@ constexpr Key kDecoding[] = {
     {"decode_sampling_seed", Type::kInteger, "1234", "Of all but greedy (ours).", "serve", "", "",
      kNonNegative},
     {"decode_sampling_min_p", Type::kNumber, "0.0",
-     "Of all but greedy: only tokens this many times as likely as the most likely one (ours).",
+     "Of all but greedy: only tokens at least this many times as likely as the most likely one "
+     "(ours).",
      "serve", "", "", kFraction},
     {"decode_sampling_repetition_penalty", Type::kNumber, "1.0",
      "Hugging Face's, of the tokens of prompt and output; 1 = off (ours).", "serve", "", "",

@@ -139,6 +139,12 @@ Gemma3Config config_from_gguf(const GgufFile& file) {
 
 std::vector<SourceNumber> numbers_from_gguf(const GgufFile& file) {
   static constexpr std::pair<std::string_view, std::string_view> kNumbers[] = {
+      {"block_count", "num_decoder_layers"},
+      {"embedding_length", "emb_dim"},
+      {"feed_forward_length", "mlp_dim"},
+      {"attention.head_count", "num_query_heads"},
+      {"attention.head_count_kv", "num_kv_heads"},
+      {"attention.key_length", "head_dim"},
       {"attention.sliding_window", "sliding_window_size"},
       {"attention.layer_norm_rms_epsilon", "normalization_layer_epsilon"},
       {"rope.freq_base", "rope_max_timescale"},

@@ -179,6 +179,12 @@ std::vector<SourceNumber> numbers_from_hf(const Json& root, const std::string& f
   const Json* nested = present(root, "text_config");
   const bool parameters = present(nested ? *nested : root, "rope_parameters") != nullptr;
   const std::pair<std::string_view, std::string_view> numbers[] = {
+      {"num_hidden_layers", "num_decoder_layers"},
+      {"hidden_size", "emb_dim"},
+      {"intermediate_size", "mlp_dim"},
+      {"num_attention_heads", "num_query_heads"},
+      {"num_key_value_heads", "num_kv_heads"},
+      {"head_dim", "head_dim"},
       {"sliding_window", "sliding_window_size"},
       {"rms_norm_eps", "normalization_layer_epsilon"},
       {"query_pre_attn_scalar", "query_pre_attn_scalar"},

@@ -8,6 +8,12 @@
 namespace mt::models::gemma3 {
 
 double number_of(const Gemma3Config& config, std::string_view ours) {
+  if (ours == "num_decoder_layers") return static_cast<double>(config.num_decoder_layers);
+  if (ours == "emb_dim") return static_cast<double>(config.emb_dim);
+  if (ours == "mlp_dim") return static_cast<double>(config.mlp_dim);
+  if (ours == "num_query_heads") return static_cast<double>(config.num_query_heads);
+  if (ours == "num_kv_heads") return static_cast<double>(config.num_kv_heads);
+  if (ours == "head_dim") return static_cast<double>(config.head_dim);
   if (ours == "sliding_window_size") return static_cast<double>(config.sliding_window_size);
   if (ours == "normalization_layer_epsilon") return config.normalization_layer_epsilon;
   if (ours == "rope_max_timescale") return config.rope_max_timescale;

@@ -410,6 +410,12 @@ TEST(SourceNumbers, HuggingFaceStatesAllOfThem) {
        std::vector<std::pair<std::function<void(Gemma3Config&)>, std::string>>{
            {[](Gemma3Config& c) { c.sliding_window_size = 9; },
             "sliding_window is 8, but the run has sliding_window_size=9"},
+           {[](Gemma3Config& c) { c.num_decoder_layers = 19; }, "num_hidden_layers is"},
+           {[](Gemma3Config& c) { c.emb_dim = 8; }, "hidden_size is"},
+           {[](Gemma3Config& c) { c.mlp_dim = 8; }, "intermediate_size is"},
+           {[](Gemma3Config& c) { c.num_query_heads = 16; }, "num_attention_heads is"},
+           {[](Gemma3Config& c) { c.num_kv_heads = 16; }, "num_key_value_heads is"},
+           {[](Gemma3Config& c) { c.head_dim = 128; }, "head_dim is"},
            {[](Gemma3Config& c) { c.rope_max_timescale = 1e5; },
             "rope_theta is 1000000, but the run has rope_max_timescale=100000"},
            {[](Gemma3Config& c) { c.local_rope_max_timescale = 1e5; },
