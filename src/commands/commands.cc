@@ -13,6 +13,7 @@
 #include "commands/decode.h"
 #include "commands/doctor.h"
 #include "commands/parity.h"
+#include "commands/plan.h"
 #include "commands/train.h"
 #include "config/suggest.h"
 
@@ -78,6 +79,7 @@ std::span<const Command> all_commands() {
       Command{"decode", "continue a prompt with Gemma 3", decode},
       Command{"doctor", "what this machine has and lacks for training, and how to get it", doctor},
       Command{"parity", "this program's numbers against a reference run of MaxText", parity},
+      Command{"plan", "what a run needs of a machine that may not be here; compiles only", plan},
       Command{"train", "train Gemma 3 by a configuration", train},
   };
   return commands;

@@ -333,6 +333,13 @@ constexpr Key kMetrics[] = {
     {"dump_step", Type::kInteger, "-1", "Dump at this step only.", "train", "-1", "*"},
 };
 
+constexpr Key kPlanning[] = {
+    {"compile_topology", Type::kText, "",
+     "The machine that plan compiles for (v5p-8, v6e-16, ...); empty = this one.", "plan"},
+    {"compile_topology_num_slices", Type::kInteger, "-1",
+     "Slices of compile_topology; -1 means one.", "plan", "", "", kMinusOneUp},
+};
+
 constexpr Key kDecoding[] = {
     {"max_prefill_predict_length", Type::kInteger, "64", "The longest prompt, in tokens.", "serve",
      "", "", kSize},
@@ -410,6 +417,7 @@ constexpr Group kGroups[] = {Group{"Run", kRun},
                              Group{"Weights and checkpoints", kWeights},
                              Group{"Evaluation", kEvaluation},
                              Group{"Metrics and profiles", kMetrics},
+                             Group{"Planning", kPlanning},
                              Group{"Decoding", kDecoding}};
 
 }  // namespace

@@ -7,29 +7,6 @@
 namespace mt::pjrt {
 namespace {
 
-PJRT_NamedValue named_value(const std::string& name, const OptionValue& value) {
-  PJRT_NamedValue out{};
-  out.struct_size = PJRT_NamedValue_STRUCT_SIZE;
-  out.name = name.data();
-  out.name_size = name.size();
-  out.value_size = 1;
-  if (const auto* text = std::get_if<std::string>(&value)) {
-    out.type = PJRT_NamedValue_kString;
-    out.string_value = text->data();
-    out.value_size = text->size();
-  } else if (const auto* number = std::get_if<int64_t>(&value)) {
-    out.type = PJRT_NamedValue_kInt64;
-    out.int64_value = *number;
-  } else if (const auto* flag = std::get_if<bool>(&value)) {
-    out.type = PJRT_NamedValue_kBool;
-    out.bool_value = *flag;
-  } else {
-    out.type = PJRT_NamedValue_kFloat;
-    out.float_value = std::get<float>(value);
-  }
-  return out;
-}
-
 // The CPU plugin makes as many devices as it is asked for; each costs a few threads.
 constexpr int64_t kMostCpuDevices = 1024;
 
@@ -66,7 +43,7 @@ std::shared_ptr<Client> Client::create(const ClientOptions& options) {
   }
   std::shared_ptr<Client> client(new Client());
   client->plugin_ = Plugin::load(options.platform);
-  std::map<std::string, OptionValue> extra = options.extra;
+  NamedValues extra = options.extra;
   if (wants_cpu(options, *client->plugin_)) {
     if (options.device_count > kMostCpuDevices) {
       throw fail(ErrorKind::kConfig, "{} CPU devices asked for, at most {} can be made",
@@ -74,8 +51,7 @@ std::shared_ptr<Client> Client::create(const ClientOptions& options) {
     }
     extra.emplace("cpu_device_count", std::max<int64_t>(options.device_count, 1));
   }
-  std::vector<PJRT_NamedValue> values;
-  for (const auto& [name, value] : extra) values.push_back(named_value(name, value));
+  const std::vector<PJRT_NamedValue> values = c_values(extra);
   PJRT_Client_Create_Args args{};
   args.create_options = values.data();
   args.num_options = values.size();

@@ -8,9 +8,9 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
 
+#include "pjrt/named_values.h"
 #include "pjrt/plugin.h"
 
 struct PJRT_Client;
@@ -19,13 +19,11 @@ struct PJRT_Event;
 
 namespace mt::pjrt {
 
-using OptionValue = std::variant<std::string, int64_t, bool, float>;
-
 struct ClientOptions {
   std::string platform = "cpu";  // or cuda, tpu, a plugin's file
   // CPU: the number of virtual devices (0 means 1). Elsewhere: how many there must be at least.
   int64_t device_count = 0;
-  std::map<std::string, OptionValue> extra;  // the plugin's own create options
+  NamedValues extra;  // the plugin's own create options
 };
 
 struct DeviceInfo {
@@ -51,6 +49,7 @@ class Client : public std::enable_shared_from_this<Client> {
   Client& operator=(const Client&) = delete;
 
   const Plugin& plugin() const { return *plugin_; }
+  const std::shared_ptr<const Plugin>& shared_plugin() const { return plugin_; }
   const std::string& platform_name() const { return platform_name_; }
   const std::string& platform_version() const { return platform_version_; }
   bool is_cpu() const { return platform_name_ == "cpu"; }

@@ -132,13 +132,13 @@ Executable::Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutab
     PJRT_LoadedExecutable_GetExecutable_Args get{};
     get.loaded_executable = loaded_;
     call(client_->api(), get);
-    executable_ = get.executable;
+    program_ = Program(client_->shared_plugin(), get.executable);
     PJRT_Executable_NumPartitions_Args partitions{};
-    partitions.executable = executable_;
+    partitions.executable = program_.raw();
     call(client_->api(), partitions);
     num_partitions_ = static_cast<int64_t>(partitions.num_partitions);
     PJRT_Executable_NumOutputs_Args outputs{};
-    outputs.executable = executable_;
+    outputs.executable = program_.raw();
     call(client_->api(), outputs);
     num_outputs_ = static_cast<int64_t>(outputs.num_outputs);
   } catch (...) {
@@ -152,7 +152,7 @@ Executable::~Executable() { destroy(); }
 Executable::Executable(Executable&& other) noexcept
     : client_(std::move(other.client_)),
       loaded_(std::exchange(other.loaded_, nullptr)),
-      executable_(std::exchange(other.executable_, nullptr)),
+      program_(std::move(other.program_)),
       num_partitions_(other.num_partitions_),
       num_outputs_(other.num_outputs_),
       from_cache_(other.from_cache_) {}
@@ -162,7 +162,7 @@ Executable& Executable::operator=(Executable&& other) noexcept {
     destroy();
     client_ = std::move(other.client_);
     loaded_ = std::exchange(other.loaded_, nullptr);
-    executable_ = std::exchange(other.executable_, nullptr);
+    program_ = std::move(other.program_);
     num_partitions_ = other.num_partitions_;
     num_outputs_ = other.num_outputs_;
     from_cache_ = other.from_cache_;
@@ -171,11 +171,7 @@ Executable& Executable::operator=(Executable&& other) noexcept {
 }
 
 void Executable::destroy() noexcept {
-  if (executable_ != nullptr) {
-    PJRT_Executable_Destroy_Args args{};
-    args.executable = std::exchange(executable_, nullptr);
-    call_quietly(client_->api(), args);
-  }
+  program_ = {};
   if (loaded_ != nullptr) {
     PJRT_LoadedExecutable_Destroy_Args args{};
     args.executable = std::exchange(loaded_, nullptr);
@@ -276,77 +272,6 @@ void Executable::check_result_types(const std::vector<std::vector<Buffer>>& buff
     throw fail(ErrorKind::kDevice, "result {} is {}{} on a device, expected {}{}", i, name(dtype),
                to_string(shape), name(results[i]->dtype), to_string(expected));
   }
-}
-
-ProgramMemory Executable::memory_stats() const {
-  PJRT_Executable_GetCompiledMemoryStats_Args args{};
-  args.executable = executable_;
-  call(client_->api(), args);
-  ProgramMemory out;
-  out.arguments = args.argument_size_in_bytes;
-  out.outputs = args.output_size_in_bytes;
-  out.aliased = args.alias_size_in_bytes;
-  out.temporaries = args.temp_size_in_bytes;
-  out.code = args.generated_code_size_in_bytes;
-  out.host_temporaries = args.host_temp_size_in_bytes;
-  out.peak = args.peak_memory_in_bytes;
-  return out;
-}
-
-std::map<std::string, double> Executable::cost_analysis() const {
-  PJRT_Executable_GetCostAnalysis_Args args{};
-  args.executable = executable_;
-  if (!has<PJRT_Executable_GetCostAnalysis_Args>(client_->api())) return {};
-  if (PJRT_Error* error = try_call(client_->api(), args)) {
-    take_error(client_->api(), error, "");  // not implemented here
-    return {};
-  }
-  std::map<std::string, double> out;
-  for (size_t i = 0; i < args.num_properties; ++i) {
-    const PJRT_NamedValue& property = args.properties[i];
-    const std::string key(property.name, property.name_size);
-    if (property.type == PJRT_NamedValue_kFloat) {
-      out[key] = static_cast<double>(property.float_value);
-    } else if (property.type == PJRT_NamedValue_kInt64) {
-      out[key] = static_cast<double>(property.int64_value);
-    }
-  }
-  return out;
-}
-
-OptimizedProgram Executable::optimized_program() const {
-  PJRT_Program program{};
-  program.struct_size = PJRT_Program_STRUCT_SIZE;
-  PJRT_Executable_OptimizedProgram_Args args{};
-  args.executable = executable_;
-  args.program = &program;
-  call(client_->api(), args);  // asks for the size
-  OptimizedProgram out;
-  out.bytes.resize(program.code_size);
-  program.code = out.bytes.data();
-  call(client_->api(), args);
-  out.format.assign(program.format, program.format_size);
-  return out;
-}
-
-std::string Executable::serialize() const {
-  PJRT_Executable_Serialize_Args args{};
-  args.executable = executable_;
-  call(client_->api(), args);
-  std::string out(args.serialized_bytes, args.serialized_bytes_size);
-  args.serialized_executable_deleter(args.serialized_executable);
-  return out;
-}
-
-std::string Executable::fingerprint() const {
-  PJRT_Executable_Fingerprint_Args args{};
-  args.executable = executable_;
-  if (!has<PJRT_Executable_Fingerprint_Args>(client_->api())) return "";
-  if (PJRT_Error* error = try_call(client_->api(), args)) {
-    take_error(client_->api(), error, "");  // not implemented here
-    return "";
-  }
-  return std::string(args.executable_fingerprint, args.executable_fingerprint_size);
 }
 
 }  // namespace mt::pjrt

@@ -13,28 +13,11 @@
 #include "pjrt/cache.h"
 #include "pjrt/client.h"
 #include "pjrt/options.h"
+#include "pjrt/program.h"
 
-struct PJRT_Executable;
 struct PJRT_LoadedExecutable;
 
 namespace mt::pjrt {
-
-struct ProgramMemory {  // bytes on each device
-  int64_t arguments = 0;
-  int64_t outputs = 0;
-  int64_t aliased = 0;  // outputs that reuse a donated argument
-  int64_t temporaries = 0;
-  int64_t code = 0;
-  int64_t host_temporaries = 0;
-  int64_t peak = 0;  // 0 where the plugin doesn't say
-  // What a run needs, its arguments included.
-  int64_t total() const { return arguments + outputs - aliased + temporaries + code; }
-};
-
-struct OptimizedProgram {
-  std::string format;  // "hlo", "hlo_with_config": serialised protos; "mlir"
-  std::string bytes;
-};
 
 class Executable {
  public:
@@ -61,12 +44,13 @@ class Executable {
   int64_t num_partitions() const { return num_partitions_; }
   int64_t num_outputs() const { return num_outputs_; }
   bool from_cache() const { return from_cache_; }
-  ProgramMemory memory_stats() const;
-  // "flops", "bytes accessed", ...; empty if the plugin has no such thing (CPU).
-  std::map<std::string, double> cost_analysis() const;
-  OptimizedProgram optimized_program() const;
-  std::string serialize() const;
-  std::string fingerprint() const;  // empty if the plugin has none
+  // What the compiler says about it.
+  const Program& program() const { return program_; }
+  ProgramMemory memory_stats() const { return program_.memory_stats(); }
+  std::map<std::string, double> cost_analysis() const { return program_.cost_analysis(); }
+  OptimizedProgram optimized_program() const { return program_.optimized_program(); }
+  std::string serialize() const { return program_.serialize(); }
+  std::string fingerprint() const { return program_.fingerprint(); }
 
  private:
   Executable(std::shared_ptr<const Client> client, PJRT_LoadedExecutable* loaded);
@@ -79,7 +63,7 @@ class Executable {
 
   std::shared_ptr<const Client> client_;
   PJRT_LoadedExecutable* loaded_ = nullptr;
-  PJRT_Executable* executable_ = nullptr;
+  Program program_;
   int64_t num_partitions_ = 1;
   int64_t num_outputs_ = 0;
   bool from_cache_ = false;

@@ -16,6 +16,7 @@
 #include "models/gemma3/session.h"
 #include "nnx/init.h"
 #include "train/flops.h"
+#include "train/from_run.h"
 #include "train/log_lines.h"
 #include "train/memory.h"
 #include "train/metrics.h"
@@ -82,9 +83,7 @@ class Trainer {
     for (const auto& axis : mesh.axes) shape.push_back(axis.size);
     log_text(num_devices_line(mesh.device_count(), shape));
     model_ = models::gemma3::make_model(config_, devices_.partitioner);
-    optimizer_ = std::make_unique<nnx::Optimizer>(*model_, transform(),
-                                                  nnx::of_kind(nnx::VariableKind::kParam),
-                                                  parse_dtype(config_.text("mu_dtype")));
+    optimizer_ = make_optimizer(config_, *model_);
     choose_batch();
     check_memory();
     check_batch_fits();
@@ -94,54 +93,10 @@ class Trainer {
     open_metrics();
   }
 
-  std::unique_ptr<nnx::Transform> transform() const {
-    if (config_.text("opt_type") == "sgd") return nnx::sgd();
-    return nnx::adamw({config_.number("adam_b1"), config_.number("adam_b2"),
-                       config_.number("adam_eps"), config_.number("adam_eps_root"),
-                       config_.number("adam_weight_decay")});
-  }
-
   void choose_batch() {
-    const nnx::Partitioner& partitioner = *devices_.partitioner;
-    const int64_t devices = partitioner.mesh.device_count();
-    const auto rows = data::global_batch_sizes(devices, config_.number("per_device_batch_size"),
-                                               config_.integer("gradient_accumulation_steps"));
-    rows_to_load_ = rows.to_load;
-    options_.batch_rows = rows.to_train;
-    options_.length = config_.integer("max_target_length");
-    options_.gradient_accumulation_steps = config_.integer("gradient_accumulation_steps");
-    options_.gradient_clipping_threshold = config_.number("gradient_clipping_threshold");
-    options_.grad_dtype = *parse_dtype(config_.text("grad_dtype"));
-    options_.loss.num_vocab_tiling = config_.integer("num_vocab_tiling");
-    options_.loss.z_loss_multiplier = config_.number("z_loss_multiplier");
-    options_.enable_dropout = config_.flag("enable_dropout");
-    options_.dropout_seed = static_cast<uint64_t>(config_.integer("init_weights_seed"));
-    const auto spec = batch_inputs(options_, partitioner)[0].spec;
-    const int64_t pieces = sharding::pieces(partitioner.mesh, spec, 0);
-    if (options_.batch_rows % (pieces * options_.gradient_accumulation_steps) != 0) {
-      throw fail(ErrorKind::kConfig,
-                 "per_device_batch_size={} on {} devices makes {} rows a step, which {} batch "
-                 "shards times "
-                 "gradient_accumulation_steps={} don't divide",
-                 config_.number("per_device_batch_size"), devices, options_.batch_rows, pieces,
-                 options_.gradient_accumulation_steps);
-    }
-    const int64_t length_pieces = sharding::pieces(partitioner.mesh, spec, 1);
-    if (options_.length % length_pieces != 0) {
-      throw fail(ErrorKind::kConfig,
-                 "max_target_length={} is not divisible by the {} devices that split the sequence",
-                 options_.length, length_pieces);
-    }
-  }
-
-  MemorySettings memory_settings() const {
-    return {config_.text("model_name"),
-            config_.text("weight_dtype"),
-            config_.text("remat_policy"),
-            config_.text("opt_type"),
-            config_.number("per_device_batch_size"),
-            config_.integer("max_target_length"),
-            config_.integer("num_vocab_tiling")};
+    const int64_t devices = devices_.partitioner->mesh.device_count();
+    rows_to_load_ = batch_rows_from(config_, devices).to_load;
+    options_ = step_options_from(config_, *devices_.partitioner);
   }
 
   void check_fits(const MemoryNeed& need, const MemorySettings& settings) const {
@@ -164,7 +119,7 @@ class Trainer {
                   {"optimizer", shard_bytes(nnx::variables(*optimizer_), partitioner)},
                   {"gradients", parameter_bytes}};
     // None of this shrinks with the batch or with what is kept of it: suggest nothing of the kind.
-    MemorySettings settings = memory_settings();
+    MemorySettings settings = memory_settings_from(config_);
     settings.remat_policy = "full";
     settings.per_device_batch_size = 1;
     settings.max_target_length = 1;
@@ -233,7 +188,7 @@ class Trainer {
       need.parts = {{"arguments", m.arguments},
                     {"temporary", m.temporaries},
                     {"outputs", m.outputs - m.aliased}};
-      check_fits(need, memory_settings());
+      check_fits(need, memory_settings_from(config_));
     });
   }
 
