@@ -75,8 +75,10 @@ std::vector<nnx::Input> seen_inputs(int64_t vocab_size) {
 
 constexpr int64_t kScoredAtOnce = 16;  // rows of logits; products with blocks take so many directly
 
-// log p of target [1, T] under the logits of hidden [1, T, D], piece by piece: f32 [T].
-Value log_probs_of(const Gemma3Model& model, Value hidden_btd, Value targets_bt) {
+// log p of target [1, T] under the logits of hidden [1, T, D], piece by piece: f32 [T]; with
+// `most`, then the most likely tokens and their log-probabilities, [T, kMostTopLogProbs].
+Values log_probs_of(const Gemma3Model& model, Value hidden_btd, Value targets_bt,
+                    const Value* most) {
   const int64_t tokens = hidden_btd.dim(1), width = hidden_btd.dim(2);
   const int64_t pieces = (tokens + kScoredAtOnce - 1) / kScoredAtOnce;
   const int64_t rest = pieces * kScoredAtOnce - tokens;
@@ -84,10 +86,22 @@ Value log_probs_of(const Gemma3Model& model, Value hidden_btd, Value targets_bt)
                                    {pieces, 1, kScoredAtOnce, width});
   const Value targets =
       ir::reshape(ir::pad(targets_bt, 0, {0, 0}, {0, rest}), {pieces, kScoredAtOnce});
-  const Value found = ir::scan({}, {hidden, targets}, {.length = pieces}, [&](const Values& s) {
-    return Values{log_prob_of(ir::squeeze(model.token_embedder.attend(s[0]), 0), s[1])};
-  })[0];
-  return ir::slice_axis(ir::reshape(found, {pieces * kScoredAtOnce}), 0, 0, tokens);
+  const Values found = ir::scan({}, {hidden, targets}, {.length = pieces}, [&](const Values& s) {
+    const Value logits = ir::squeeze(model.token_embedder.attend(s[0]), 0);
+    Values out{log_prob_of(logits, s[1])};
+    if (most != nullptr) {
+      const Alternatives top = most_likely(logits, s[0].graph->import(*most));
+      out.insert(out.end(), {top.token_bn, top.log_prob_bn});
+    }
+    return out;
+  });
+  Values out;
+  for (const Value& v : found) {
+    Shape shape(v.shape().begin() + 1, v.shape().end());
+    shape[0] = pieces * kScoredAtOnce;
+    out.push_back(ir::slice_axis(ir::reshape(v, shape), 0, 0, tokens));
+  }
+  return out;
 }
 
 void append(std::vector<nnx::Input>& to, std::vector<nnx::Input> more) {
@@ -253,7 +267,9 @@ nnx::Compiled& Engine::prefill_program(const PrefillKind& kind) {
   const int64_t tokens = kind.tokens;
   const std::string key =
       fmt::format("prefill_{}_{}{}", tokens, kind.chooses ? name(kind.choice) : "fill",
-                  kind.scores ? "_scored" : "");
+                  kind.lists    ? "_listed"
+                  : kind.scores ? "_scored"
+                                : "");
   std::vector<nnx::Input> inputs{{"tokens", {DType::kS32, {1, tokens}}, {}},
                                  {"start", rows_of(DType::kS32, 1), {}},
                                  {"count", rows_of(DType::kS32, 1), {}}};
@@ -263,6 +279,7 @@ nnx::Compiled& Engine::prefill_program(const PrefillKind& kind) {
   const bool full = kind.chooses && kind.choice == Choice::kFull;
   if (full) append(inputs, seen_inputs(sizes().vocab_size));
   if (kind.scores) inputs.push_back({"targets", {DType::kS32, {1, tokens}}, {}});
+  if (kind.lists) inputs.push_back({"most", {DType::kS32, {}}, {}});
   Model& model = *prefill_;
   return program(key, {&model}, inputs, [&](ir::Graph& g, const Values& in) {
     const Value hidden = model.hidden_with_cache(in[0], {in[1], in[2], tokens});
@@ -274,7 +291,10 @@ nnx::Compiled& Engine::prefill_program(const PrefillKind& kind) {
       out = choose(model, last, kind.choice, std::span(in).subspan(own), full ? in[seen] : Value{},
                    full ? in[seen + 1] : Value{});
     }
-    if (kind.scores) out.insert(out.begin(), log_probs_of(model, hidden, in.back()));
+    if (!kind.scores) return out;
+    const Value targets = in[in.size() - (kind.lists ? 2 : 1)];
+    const Values scores = log_probs_of(model, hidden, targets, kind.lists ? &in.back() : nullptr);
+    out.insert(out.begin(), scores.begin(), scores.end());
     return out;
   });
 }
@@ -376,11 +396,14 @@ void Engine::compile(int64_t prompt_tokens, const Sampling& sampling,
   // The two models share nothing that tracing touches.
   auto generation = std::async(std::launch::async, [&] { generate_program(choice); });
   if (whole > 1 || (whole == 1 && rest > 0)) {
-    prefill_program({.tokens = options_.chunk, .scores = options.log_probs});
+    prefill_program({.tokens = options_.chunk,
+                     .scores = options.log_probs,
+                     .lists = options.top_log_probs > 0});
   }
   prefill_program({.tokens = bucket(rest > 0 ? rest : options_.chunk, options_.chunk),
                    .chooses = true,
                    .scores = options.log_probs,
+                   .lists = options.top_log_probs > 0,
                    .choice = choice});
   generation.get();
   if (options_.slots > 1) insert_program();
@@ -404,11 +427,14 @@ void Engine::check_prompt(std::span<const int32_t> tokens, int64_t start,
 
 // `following`: the tokens behind these, if there are any; without them one is chosen.
 void Engine::run_chunk(std::span<const int32_t> tokens, std::span<const int32_t> following,
-                       int64_t start, bool scores, Prefix& prefix) {
+                       const PrefillOptions& options, Prefix& prefix) {
   const auto count = static_cast<int64_t>(tokens.size());
-  const int64_t size = bucket(count, options_.chunk), position = start + count;
+  const int64_t size = bucket(count, options_.chunk), start = prefix.length;
+  const int64_t position = start + count;
   const bool last = following.empty();
-  const PrefillKind kind{size, last, scores, choice_for(prefix.sampling)};
+  const PrefillKind kind{size, last, options.log_probs,
+                         options.log_probs && options.top_log_probs > 0,
+                         choice_for(prefix.sampling)};
   const auto padded = [&](std::span<const int32_t> values) {
     std::vector<int32_t> row(values.begin(), values.end());
     row.resize(static_cast<size_t>(size), 0);
@@ -423,18 +449,16 @@ void Engine::run_chunk(std::span<const int32_t> tokens, std::span<const int32_t>
       inputs.push_back(bias_of(prefix.sampling, sizes().vocab_size));
     }
   }
-  if (scores) {
+  if (kind.scores) {
     std::vector<int32_t> targets(tokens.begin() + 1, tokens.end());
     if (!last) targets.push_back(following.front());
     inputs.push_back(padded(targets));
   }
+  if (kind.lists) inputs.push_back(integers({}, {options.top_log_probs}));
   std::vector<pjrt::Array> results = prefill_program(kind)(inputs);
-  if (scores) {
-    const Tensor found = results.front().to_host();
-    const auto use = static_cast<size_t>(last ? count - 1 : count);
-    const auto log_probs = found.data<float>().first(use);
-    prefix.log_probs.insert(prefix.log_probs.end(), log_probs.begin(), log_probs.end());
-    results.erase(results.begin());
+  prefix.length = position;
+  if (kind.scores) {
+    take_scores(results, static_cast<size_t>(last ? count - 1 : count), options, prefix);
   }
   if (!last) return;
   if (options_.keep_logits) prefix.logits = results.back().to_host();
@@ -442,27 +466,64 @@ void Engine::run_chunk(std::span<const int32_t> tokens, std::span<const int32_t>
   check_finite(prefix.first, position);
 }
 
-void Engine::run_prompt(std::span<const int32_t> tokens, int64_t start, bool scores,
-                        Prefix& prefix) {
-  prefix.tokens.insert(prefix.tokens.end(), tokens.begin(), tokens.end());
-  prefix.length = start + static_cast<int64_t>(tokens.size());
-  if (scores) prefix.log_probs.push_back(std::numeric_limits<float>::quiet_NaN());
-  for (int64_t at = start; at < prefix.length; at += options_.chunk) {
-    const auto size = static_cast<size_t>(std::min(options_.chunk, prefix.length - at));
-    run_chunk(tokens.first(size), tokens.subspan(size), at, scores, prefix);
-    tokens = tokens.subspan(size);
+// The first results, of the first `count` rows.
+void Engine::take_scores(std::vector<pjrt::Array>& results, size_t count,
+                         const PrefillOptions& options, Prefix& prefix) const {
+  const Tensor found = results[0].to_host();
+  const auto log_probs = found.data<float>().first(count);
+  prefix.log_probs.insert(prefix.log_probs.end(), log_probs.begin(), log_probs.end());
+  if (options.top_log_probs > 0) {
+    const Tensor ids = results[1].to_host(), values = results[2].to_host();
+    for (size_t i = 0; i < count; ++i) {
+      std::vector<Alternative>& row = prefix.top.emplace_back();
+      for (size_t n = 0; n < static_cast<size_t>(options.top_log_probs); ++n) {
+        const size_t at = i * kMostTopLogProbs + n;
+        row.push_back({ids.data<int32_t>()[at], values.data<float>()[at]});
+      }
+    }
   }
-  for (nnx::Variable* v : caches_of(*prefill_)) prefix.caches.push_back(std::move(v->array));
+  results.erase(results.begin(), results.begin() + (options.top_log_probs > 0 ? 3 : 1));
 }
 
-Prefix Engine::prefill(std::span<const int32_t> tokens, const Sampling& sampling,
-                       const PrefillOptions& options) {
+Filling Engine::start_filling(std::span<const int32_t> tokens, Prefix prefix,
+                              const PrefillOptions& options) {
+  prefix.tokens.insert(prefix.tokens.end(), tokens.begin(), tokens.end());
+  if (options.log_probs) prefix.log_probs.push_back(std::numeric_limits<float>::quiet_NaN());
+  if (options.log_probs && options.top_log_probs > 0) prefix.top.emplace_back();
+  for (nnx::Variable* v : caches_of(*prefill_)) prefix.caches.push_back(std::move(v->array));
+  return {std::move(prefix), {tokens.begin(), tokens.end()}, 0, options};
+}
+
+bool Engine::advance(Filling& filling) {
+  const auto caches = caches_of(*prefill_);
+  Prefix& prefix = filling.prefix;
+  for (size_t i = 0; i < caches.size(); ++i) caches[i]->array = std::move(prefix.caches[i]);
+  const auto left = std::span<const int32_t>(filling.tokens).subspan(filling.done);
+  const size_t size = std::min(static_cast<size_t>(options_.chunk), left.size());
+  run_chunk(left.first(size), left.subspan(size), filling.options, prefix);
+  filling.done += size;
+  for (size_t i = 0; i < caches.size(); ++i) prefix.caches[i] = std::move(caches[i]->array);
+  return filling.done == filling.tokens.size();
+}
+
+Prefix Engine::finish(Filling filling) {
+  while (!advance(filling)) {
+  }
+  return std::move(filling.prefix);
+}
+
+Filling Engine::begin(std::span<const int32_t> tokens, const Sampling& sampling,
+                      const PrefillOptions& options) {
   check_prompt(tokens, 0, sampling);
   give_empty_caches(*prefill_);
   Prefix prefix;
   prefix.sampling = sampling;
-  run_prompt(tokens, 0, options.log_probs, prefix);
-  return prefix;
+  return start_filling(tokens, std::move(prefix), options);
+}
+
+Prefix Engine::prefill(std::span<const int32_t> tokens, const Sampling& sampling,
+                       const PrefillOptions& options) {
+  return finish(begin(tokens, sampling, options));
 }
 
 Prefix Engine::extend(int64_t slot, std::span<const int32_t> tokens, const Sampling& sampling,
@@ -474,8 +535,8 @@ Prefix Engine::extend(int64_t slot, std::span<const int32_t> tokens, const Sampl
   Prefix prefix;
   prefix.sampling = sampling;
   prefix.tokens = s.tokens;
-  run_prompt(tokens, s.length, options.log_probs, prefix);
-  return prefix;
+  prefix.length = s.length;
+  return finish(start_filling(tokens, std::move(prefix), options));
 }
 
 void Engine::insert(Prefix prefix, int64_t slot) {
@@ -491,15 +552,18 @@ void Engine::insert(Prefix prefix, int64_t slot) {
     insert_program()({integers({}, {static_cast<int32_t>(slot)})});
     for (nnx::Variable* v : caches) v->array = nullptr;
   }
-  s = {prefix.length, prefix.first.id, std::move(prefix.sampling), std::move(prefix.tokens)};
+  s = {prefix.length, prefix.first.id, std::move(prefix.sampling), std::move(prefix.tokens), false};
+}
+
+Error Engine::not_finite(int64_t position) const {
+  return fail(ErrorKind::kIo,
+              "the logits after {} tokens are not finite: the weights of load_parameters_path='{}' "
+              "hold a NaN or infinity, or dtype={} is too narrow for them",
+              position, config_.text("load_parameters_path"), config_.text("dtype"));
 }
 
 void Engine::check_finite(const Token& token, int64_t position) const {
-  if (!std::isnan(token.log_prob)) return;
-  throw fail(ErrorKind::kIo,
-             "the logits after {} tokens are not finite: the weights of load_parameters_path='{}' "
-             "hold a NaN or infinity, or dtype={} is too narrow for them",
-             position, config_.text("load_parameters_path"), config_.text("dtype"));
+  if (std::isnan(token.log_prob)) throw not_finite(position);
 }
 
 std::vector<Token> Engine::tokens_of(Choice choice, const std::vector<pjrt::Array>& results,
@@ -521,15 +585,23 @@ std::vector<Token> Engine::tokens_of(Choice choice, const std::vector<pjrt::Arra
 }
 
 std::vector<Token> Engine::generate() {
+  std::vector<Token> out = step();
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].runs()) check_finite(out[i], slots_[i].length + 1);
+  }
+  return out;
+}
+
+std::vector<Token> Engine::step() {
   Choice choice = Choice::kGreedy;
   std::vector<int32_t> tokens, starts;
   std::vector<Sampling> sampling;
   std::vector<int64_t> positions;
   for (const Slot& s : slots_) {
-    if (s.length > 0) choice = std::max(choice, choice_for(s.sampling));
+    if (s.runs()) choice = std::max(choice, choice_for(s.sampling));
     tokens.push_back(s.last);
     starts.push_back(static_cast<int32_t>(s.length));
-    sampling.push_back(s.sampling);
+    sampling.push_back(s.paused ? Sampling{} : s.sampling);
     positions.push_back(s.length + 1);
   }
   std::vector<Tensor> inputs{integers({options_.slots, 1}, tokens),
@@ -539,14 +611,15 @@ std::vector<Token> Engine::generate() {
   std::vector<Token> out = tokens_of(choice, results, sampling);
   if (options_.keep_logits) logits_ = results.back().to_host();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].length > 0) take(slots_[i], out[i]);
+    if (slots_[i].runs() && !std::isnan(out[i].log_prob)) take(slots_[i], out[i]);
   }
   return out;
 }
 
-// The slot's last token has been run, and this one was chosen after it.
+void Engine::pause(int64_t slot) { slots_[checked(slot)].paused = true; }
+
+// The slot's last token has been run, and this finite one was chosen after it.
 void Engine::take(Slot& slot, const Token& token) {
-  check_finite(token, slot.length + 1);
   if (slot.length + 1 >= options_.max_length) return;
   ++slot.length;
   slot.tokens.push_back(slot.last);
@@ -583,6 +656,7 @@ std::vector<Token> Engine::generate_ahead(std::span<const int32_t> guess) {
   std::vector<Token> out;
   do {
     out.push_back(chosen[out.size()]);
+    check_finite(out.back(), slot.length + 1);
     take(slot, out.back());
   } while (std::ssize(out) <= size && guess[out.size() - 1] == out.back().id);
   return out;

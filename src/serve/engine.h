@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "config/config.h"
 #include "models/gemma3/session.h"
 #include "nnx/jit.h"
@@ -39,7 +40,8 @@ struct Token {
 };
 
 struct PrefillOptions {
-  bool log_probs = false;  // of the prompt's tokens too
+  bool log_probs = false;     // of the prompt's tokens too
+  int32_t top_log_probs = 0;  // with them: so many most likely tokens at each place of the prompt
 };
 
 // A prompt's caches and its first generated token: what insert() puts into a slot.
@@ -51,8 +53,17 @@ struct Prefix {
   // With PrefillOptions::log_probs: [i] is log p of the i-th token that was given to prefill() or
   // extend() after all before it; NaN for the first, of which nothing is known.
   std::vector<float> log_probs;
+  std::vector<std::vector<Alternative>> top;  // beside log_probs, with top_log_probs
   Tensor logits;  // f32 [1, V], of the token after the prompt; with keep_logits
   Sampling sampling;
+};
+
+// A prompt on its way: what begin() makes and advance() runs, a chunk at a time.
+struct Filling {
+  Prefix prefix;                // of the tokens run so far; .tokens are all of them
+  std::vector<int32_t> tokens;  // given to begin()
+  size_t done = 0;              // of these
+  PrefillOptions options;
 };
 
 class Engine {
@@ -81,9 +92,20 @@ class Engine {
   // chosen last is not in the caches yet.
   Prefix extend(int64_t slot, std::span<const int32_t> tokens, const Sampling& sampling,
                 const PrefillOptions& options = {});
+  // prefill() in pieces, with steps of the slots between them; several may be on their way.
+  Filling begin(std::span<const int32_t> tokens, const Sampling& sampling,
+                const PrefillOptions& options = {});
+  // The next chunk; true when it was the last, and filling.prefix is what prefill() gives. After a
+  // throw the filling is of no more use; others are as they were.
+  bool advance(Filling& filling);
   void insert(Prefix prefix, int64_t slot);
-  // The next token of every slot; those of slots that hold nothing, or are full, mean nothing.
+  // The next token of every slot; those of slots that hold nothing, are full or paused, mean
+  // nothing. Throws kIo where a slot's logits are not finite.
   std::vector<Token> generate();
+  // The same, but logits that aren't finite are a log_prob of NaN: that slot stays as it was.
+  std::vector<Token> step();
+  // The slot keeps what it holds, for extend(); steps pass it by until the next insert().
+  void pause(int64_t slot);
   // The next tokens of the only slot: what generate() gives, and what it would give after that as
   // long as the guess of 1 to options().ahead tokens is right; 1 to guess.size() + 1 tokens, to the
   // last bit the same as one by one. The slot has room for the guess, and its settings don't depend
@@ -108,11 +130,14 @@ class Engine {
     int32_t last = 0;  // the token to run next
     Sampling sampling;
     std::vector<int32_t> tokens;  // in the caches
+    bool paused = false;
+    bool runs() const { return length > 0 && !paused; }
   };
   struct PrefillKind {
     int64_t tokens = 0;
     bool chooses = false;  // a token after the last one
     bool scores = false;   // the tokens' log-probabilities
+    bool lists = false;    // and the most likely ones
     Choice choice = Choice::kGreedy;
   };
   using Model = models::gemma3::Gemma3Model;
@@ -125,6 +150,7 @@ class Engine {
                                   ir::Value bias_bv) const;
   std::vector<Token> tokens_of(Choice choice, const std::vector<pjrt::Array>& results,
                                std::span<const Sampling> rows) const;
+  Error not_finite(int64_t position) const;
   void check_finite(const Token& token, int64_t position) const;
   nnx::Compiled& program(const std::string& key, const std::vector<nnx::Module*>& modules,
                          const std::vector<nnx::Input>& inputs, const nnx::Function& fn);
@@ -137,10 +163,14 @@ class Engine {
   SeenTokens& seen_tokens();
   void remember(const Prefix& prefix, int64_t slot);
   void check_prompt(std::span<const int32_t> tokens, int64_t start, const Sampling& sampling) const;
-  // The prompt after `start` tokens, in chunks, on the caches of prefill_, into the prefix.
-  void run_prompt(std::span<const int32_t> tokens, int64_t start, bool scores, Prefix& prefix);
-  void run_chunk(std::span<const int32_t> tokens, std::span<const int32_t> following, int64_t start,
-                 bool scores, Prefix& prefix);
+  // A filling behind what the caches of prefill_ hold.
+  Filling start_filling(std::span<const int32_t> tokens, Prefix prefix,
+                        const PrefillOptions& options);
+  Prefix finish(Filling filling);
+  void run_chunk(std::span<const int32_t> tokens, std::span<const int32_t> following,
+                 const PrefillOptions& options, Prefix& prefix);
+  void take_scores(std::vector<pjrt::Array>& results, size_t count, const PrefillOptions& options,
+                   Prefix& prefix) const;
   size_t checked(int64_t slot) const;  // throws kConfig
   void give_empty_caches(Model& model) const;
 
