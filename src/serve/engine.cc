@@ -251,6 +251,19 @@ void Engine::force(int64_t slot, int32_t token) {
 
 void Engine::release(int64_t slot) { slots_[checked(slot)] = {}; }
 
+// A program that failed has given its arrays away.
+void Engine::clear() {
+  for (Slot& slot : slots_) slot = {};
+  for (Model* model : {generation_.get(), prefill_.get()}) {
+    for (nnx::Variable* v : caches_of(*model)) v->array = nullptr;
+  }
+  give_empty_caches(*generation_);
+  if (seen_ == nullptr) return;
+  seen_->seen.array = seen_->bias.array = nullptr;
+  nnx::initialize(*seen_, devices_.client, *devices_.partitioner, 0, nnx::default_logical_name,
+                  devices_.cache.get());
+}
+
 nnx::Compiled& Engine::program(const std::string& key, const std::vector<nnx::Module*>& modules,
                                const std::vector<nnx::Input>& inputs, const nnx::Function& fn) {
   {
@@ -552,7 +565,7 @@ void Engine::insert(Prefix prefix, int64_t slot) {
     insert_program()({integers({}, {static_cast<int32_t>(slot)})});
     for (nnx::Variable* v : caches) v->array = nullptr;
   }
-  s = {prefix.length, prefix.first.id, std::move(prefix.sampling), std::move(prefix.tokens), false};
+  s = {prefix.length, prefix.first.id, std::move(prefix.sampling), std::move(prefix.tokens)};
 }
 
 Error Engine::not_finite(int64_t position) const {
@@ -587,7 +600,7 @@ std::vector<Token> Engine::tokens_of(Choice choice, const std::vector<pjrt::Arra
 std::vector<Token> Engine::generate() {
   std::vector<Token> out = step();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].runs()) check_finite(out[i], slots_[i].length + 1);
+    if (slots_[i].length > 0) check_finite(out[i], slots_[i].length + 1);
   }
   return out;
 }
@@ -598,10 +611,10 @@ std::vector<Token> Engine::step() {
   std::vector<Sampling> sampling;
   std::vector<int64_t> positions;
   for (const Slot& s : slots_) {
-    if (s.runs()) choice = std::max(choice, choice_for(s.sampling));
+    if (s.length > 0) choice = std::max(choice, choice_for(s.sampling));
     tokens.push_back(s.last);
     starts.push_back(static_cast<int32_t>(s.length));
-    sampling.push_back(s.paused ? Sampling{} : s.sampling);
+    sampling.push_back(s.sampling);
     positions.push_back(s.length + 1);
   }
   std::vector<Tensor> inputs{integers({options_.slots, 1}, tokens),
@@ -611,12 +624,10 @@ std::vector<Token> Engine::step() {
   std::vector<Token> out = tokens_of(choice, results, sampling);
   if (options_.keep_logits) logits_ = results.back().to_host();
   for (size_t i = 0; i < slots_.size(); ++i) {
-    if (slots_[i].runs() && !std::isnan(out[i].log_prob)) take(slots_[i], out[i]);
+    if (slots_[i].length > 0 && !std::isnan(out[i].log_prob)) take(slots_[i], out[i]);
   }
   return out;
 }
-
-void Engine::pause(int64_t slot) { slots_[checked(slot)].paused = true; }
 
 // The slot's last token has been run, and this finite one was chosen after it.
 void Engine::take(Slot& slot, const Token& token) {

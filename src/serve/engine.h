@@ -16,6 +16,7 @@
 #include "nnx/jit.h"
 #include "serve/sampler.h"
 #include "serve/seen_tokens.h"
+#include "serve/slot_engine.h"
 
 namespace mt::serve {
 
@@ -28,45 +29,7 @@ struct EngineOptions {
   bool keep_logits = false;  // bring every step's logits to the host: scoring, log-probabilities
 };
 
-struct Alternative {
-  int32_t id = 0;
-  float log_prob = 0;
-};
-
-struct Token {
-  int32_t id = 0;
-  float log_prob = 0;  // under the distribution as the model gave it, whatever the settings
-  std::vector<Alternative> top;  // Sampling::top_log_probs of them, the most likely first
-};
-
-struct PrefillOptions {
-  bool log_probs = false;     // of the prompt's tokens too
-  int32_t top_log_probs = 0;  // with them: so many most likely tokens at each place of the prompt
-};
-
-// A prompt's caches and its first generated token: what insert() puts into a slot.
-struct Prefix {
-  std::vector<std::shared_ptr<pjrt::Array>> caches;
-  int64_t length = 0;           // tokens in the caches
-  std::vector<int32_t> tokens;  // these
-  Token first;
-  // With PrefillOptions::log_probs: [i] is log p of the i-th token that was given to prefill() or
-  // extend() after all before it; NaN for the first, of which nothing is known.
-  std::vector<float> log_probs;
-  std::vector<std::vector<Alternative>> top;  // beside log_probs, with top_log_probs
-  Tensor logits;  // f32 [1, V], of the token after the prompt; with keep_logits
-  Sampling sampling;
-};
-
-// A prompt on its way: what begin() makes and advance() runs, a chunk at a time.
-struct Filling {
-  Prefix prefix;                // of the tokens run so far; .tokens are all of them
-  std::vector<int32_t> tokens;  // given to begin()
-  size_t done = 0;              // of these
-  PrefillOptions options;
-};
-
-class Engine {
+class Engine final : public SlotEngine {
  public:
   // Nothing is compiled or allocated yet. `devices` must outlive the engine.
   Engine(const config::Config& config, const models::gemma3::Devices& devices,
@@ -92,20 +55,14 @@ class Engine {
   // chosen last is not in the caches yet.
   Prefix extend(int64_t slot, std::span<const int32_t> tokens, const Sampling& sampling,
                 const PrefillOptions& options = {});
-  // prefill() in pieces, with steps of the slots between them; several may be on their way.
   Filling begin(std::span<const int32_t> tokens, const Sampling& sampling,
-                const PrefillOptions& options = {});
-  // The next chunk; true when it was the last, and filling.prefix is what prefill() gives. After a
-  // throw the filling is of no more use; others are as they were.
-  bool advance(Filling& filling);
-  void insert(Prefix prefix, int64_t slot);
-  // The next token of every slot; those of slots that hold nothing, are full or paused, mean
-  // nothing. Throws kIo where a slot's logits are not finite.
+                const PrefillOptions& options) override;
+  bool advance(Filling& filling) override;
+  void insert(Prefix prefix, int64_t slot) override;
+  // The next token of every slot; those of slots that hold nothing, or are full, mean nothing.
+  // Throws kIo where a slot's logits are not finite.
   std::vector<Token> generate();
-  // The same, but logits that aren't finite are a log_prob of NaN: that slot stays as it was.
-  std::vector<Token> step();
-  // The slot keeps what it holds, for extend(); steps pass it by until the next insert().
-  void pause(int64_t slot);
+  std::vector<Token> step() override;
   // The next tokens of the only slot: what generate() gives, and what it would give after that as
   // long as the guess of 1 to options().ahead tokens is right; 1 to guess.size() + 1 tokens, to the
   // last bit the same as one by one. The slot has room for the guess, and its settings don't depend
@@ -115,9 +72,13 @@ class Engine {
   const Tensor& logits() const { return logits_; }
   // The slot goes on with this token instead of the one that was chosen.
   void force(int64_t slot, int32_t token);
-  void release(int64_t slot);
+  void release(int64_t slot) override;
+  void clear() override;
 
-  int64_t length(int64_t slot) const;                      // tokens in the slot's caches; 0: free
+  int64_t slots() const override { return options_.slots; }
+  int64_t max_length() const override { return options_.max_length; }
+  int64_t vocab_size() const override { return sizes().vocab_size; }
+  int64_t length(int64_t slot) const override;
   const std::vector<int32_t>& tokens(int64_t slot) const;  // these
   int64_t cache_bytes_per_slot() const;
   int64_t bytes_on_device() const;  // of parameters and slots, on the first device
@@ -130,8 +91,6 @@ class Engine {
     int32_t last = 0;  // the token to run next
     Sampling sampling;
     std::vector<int32_t> tokens;  // in the caches
-    bool paused = false;
-    bool runs() const { return length > 0 && !paused; }
   };
   struct PrefillKind {
     int64_t tokens = 0;
