@@ -1,10 +1,27 @@
 #include "data/open_tokenizer.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "checkpoint/gguf.h"
 
 namespace mt::data {
 namespace {
+
+constexpr int64_t kMostPadding = 1024;  // rows; tables are filled up to multiples of less
+
+// Entries behind the model's last row that no text gives: 4b and larger GGUF files list 64 image
+// placeholders, whose rows a text model doesn't have.
+void drop_placeholders(GgufVocabulary& v, int64_t vocab_size) {
+  constexpr int32_t kControl = 3, kUnused = 5;
+  const auto rows = static_cast<size_t>(vocab_size);
+  if (v.tokens.size() != v.types.size() || v.tokens.size() != v.scores.size()) return;
+  while (v.tokens.size() > rows && (v.types.back() == kControl || v.types.back() == kUnused)) {
+    v.tokens.pop_back();
+    v.scores.pop_back();
+    v.types.pop_back();
+  }
+}
 
 GgufVocabulary vocabulary_of(const checkpoint::GgufFile& file) {
   const auto key = [&](const char* name) -> const checkpoint::GgufValue& {
@@ -47,11 +64,12 @@ Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size, const Enco
   Tokenizer tokenizer = [&] {
     if (!path.ends_with(".gguf")) return Tokenizer::from_file(path);
     const auto file = checkpoint::GgufFile::open(path);
-    return Tokenizer::from_gguf(vocabulary_of(*file), path);
+    GgufVocabulary vocabulary = vocabulary_of(*file);
+    drop_placeholders(vocabulary, vocab_size);
+    return Tokenizer::from_gguf(vocabulary, path);
   }();
-  // Rows may be padded, by a tenth at most.
-  const int64_t pieces = tokenizer.vocab_size();
-  if (pieces > vocab_size || pieces < vocab_size - vocab_size / 10) {
+  const int64_t pieces = tokenizer.vocab_size(), padding = vocab_size - pieces;
+  if (padding < 0 || padding > std::min(vocab_size / 10, kMostPadding)) {
     throw fail(ErrorKind::kConfig,
                "{} has {} pieces, the model has vocab_size={}: they don't belong together", path,
                pieces, vocab_size);
@@ -62,6 +80,13 @@ Tokenizer open_tokenizer(const std::string& path, int64_t vocab_size, const Enco
                lacks_bos ? "BOS" : "EOS", lacks_bos ? "add_bos" : "add_eos");
   }
   return tokenizer;
+}
+
+std::string padding_note(const Tokenizer& tokenizer, const std::string& path, int64_t vocab_size) {
+  const int64_t pieces = tokenizer.vocab_size();
+  if (pieces == vocab_size) return "";
+  return fmt::format("{} has {} pieces, the model has vocab_size={}: the last {} as padding", path,
+                     pieces, vocab_size, vocab_size - pieces);
 }
 
 void put_vocabulary(checkpoint::GgufMetadata& metadata, GgufVocabulary v, int64_t vocab_size) {

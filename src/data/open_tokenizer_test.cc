@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
+#include "base/file.h"
 #include "checkpoint/gguf.h"
 #include "data/sentencepiece_model.h"
 #include "data/temp_folder.h"
@@ -75,6 +77,60 @@ TEST(Vocabulary, IsFilledUpToTheRowsOfTheTable) {
   EXPECT_EQ(back.vocab_size(), rows);
   EXPECT_EQ(back.piece(rows - 1), fmt::format("[PAD{}]", rows - 1));
   EXPECT_EQ(back.encode("the [PAD] th\n\n"), tokenizer.encode("the [PAD] th\n\n"));
+}
+
+// 4b and larger: 262,144 pieces of text, and placeholders of images behind them.
+TEST(Vocabulary, ImagePlaceholdersBehindTheModelsRowsAreLeftOut) {
+  const TempFolder folder;
+  GgufVocabulary v = tiny_tokenizer().vocabulary().value();
+  const auto rows = static_cast<int64_t>(v.tokens.size());
+  const std::string path = folder.path() + "/x.gguf";
+  const auto write = [&](const std::string& text, int32_t type) {
+    v.tokens.push_back(text);
+    v.scores.push_back(0);
+    v.types.push_back(type);
+    checkpoint::GgufMetadata metadata;
+    put_vocabulary(metadata, v, rows + 10);  // with unused ones
+    checkpoint::GgufWriter(path, metadata, {}).commit();
+  };
+  write("<image_soft_token>", 3);
+  const Tokenizer tokenizer = open_tokenizer(path, rows);
+  EXPECT_EQ(tokenizer.vocab_size(), rows);
+  EXPECT_EQ(tokenizer.encode("the <image_soft_token>"),
+            tiny_tokenizer().encode("the <image_soft_token>"));
+  write("word", 1);
+  EXPECT_THROW(open_tokenizer(path, rows), Error);
+}
+
+TEST(Vocabulary, FitsTheModelsRowsOrNot) {
+  const TempFolder folder;
+  const std::string path = folder.path() + "/x.model";
+  const Tokenizer tokenizer = tiny_tokenizer();
+  write_file(path, write_model(tiny_spec()));
+  const int64_t pieces = tokenizer.vocab_size();
+  const auto fault = [&](const std::string& file, int64_t rows) -> std::string {
+    try {
+      open_tokenizer(file, rows);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(fault(path, pieces), "");
+  EXPECT_EQ(padding_note(tokenizer, "x", pieces), "");
+  EXPECT_EQ(fault(path, pieces + 20), "");
+  EXPECT_EQ(padding_note(tokenizer, "x", pieces + 20),
+            fmt::format("x has {} pieces, the model has vocab_size={}: the last 20 as padding",
+                        pieces, pieces + 20));
+  for (const int64_t rows : {pieces - 1, pieces + 200}) {
+    EXPECT_EQ(
+        fault(path, rows),
+        fmt::format("{} has {} pieces, the model has vocab_size={}: they don't belong together",
+                    path, pieces, rows));
+  }
+  // A hundredth of a large vocabulary is more than padding.
+  EXPECT_EQ(fault(kSentencePiece, kRows + 64), "");
+  EXPECT_NE(fault(kSentencePiece, kRows + 2048), "");
 }
 
 TEST(Vocabulary, OfWhatGgufCantExpressIsNone) {

@@ -1,6 +1,7 @@
 #include "train/open_data.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "data/open_tokenizer.h"
 
 namespace mt::train {
@@ -24,9 +25,12 @@ data::Batcher open_data(const config::Config& config, int64_t batch_rows) {
   options.packing = config.flag("packing");
   options.add_bos = config.flag("add_bos");
   options.add_eos = config.flag("add_eos");
-  auto tokenizer = std::make_shared<data::Tokenizer>(data::open_tokenizer(
-      data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path")),
-      vocab, {.add_bos = options.add_bos, .add_eos = options.add_eos}));
+  const std::string path =
+      data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path"));
+  auto tokenizer = std::make_shared<data::Tokenizer>(
+      data::open_tokenizer(path, vocab, {.add_bos = options.add_bos, .add_eos = options.add_eos}));
+  const std::string note = data::padding_note(*tokenizer, path, vocab);
+  if (!note.empty()) log_text(note);
   return data::Batcher(data::open_text_source(source), std::move(tokenizer), options);
 }
 
