@@ -168,43 +168,56 @@ TEST(Conversation, OnTheRealWeightsTheSecondTurnEqualsOnePrefill) {
 // The program with stdin as a pipe that the test holds.
 class Chat : public ::testing::Test {
  protected:
-  Chat() {
-    write_file(folder_ / "tokenizer.model", data::write_model(turns_spec()));
+  Chat() { write_file(folder_ / "tokenizer.model", data::write_model(turns_spec())); }
+  ~Chat() override { ::close(in_); }
+  // A small random model whose answers don't end by themselves.
+  void start(const std::string& length, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words{"decode",
+                                   "--chat",
+                                   "model_name=gemma3-4b",
+                                   "override_model_config=true",
+                                   "base_num_decoder_layers=2",
+                                   "base_emb_dim=16",
+                                   "base_num_query_heads=2",
+                                   "base_num_kv_heads=1",
+                                   "head_dim=8",
+                                   "base_mlp_dim=32",
+                                   "vocab_size=300",
+                                   "sliding_window_size=4",
+                                   "max_target_length=" + length,
+                                   "dtype=float32",
+                                   "decode_sampling_strategy=weighted",
+                                   "decode_logit_bias=1:-1000,292:-1000",
+                                   "tokenizer_path=" + folder_ / "tokenizer.model",
+                                   "jax_cache_dir=" + folder_ / "cache"};
+    words.insert(words.end(), more.begin(), more.end());
     int ends[2];
     MT_CHECK(::pipe2(ends, O_CLOEXEC) == 0);
     in_ = ends[1];
     const int old = ::dup(STDIN_FILENO);
     ::dup2(ends[0], STDIN_FILENO);
-    run_ = std::make_unique<mt::testing::ProgramRun>(
-        folder_.path(),
-        std::vector<std::string>{
-            "decode", "--chat", "model_name=gemma3-4b", "override_model_config=true",
-            "base_num_decoder_layers=2", "base_emb_dim=16", "base_num_query_heads=2",
-            "base_num_kv_heads=1", "head_dim=8", "base_mlp_dim=32", "vocab_size=300",
-            "sliding_window_size=4", "max_target_length=20000", "dtype=float32",
-            "decode_sampling_strategy=weighted",
-            "decode_logit_bias=1:-1000,292:-1000",  // no end by itself
-            "tokenizer_path=" + folder_ / "tokenizer.model", "jax_cache_dir=" + folder_ / "cache"});
+    run_ = std::make_unique<mt::testing::ProgramRun>(folder_.path(), words);
     ::dup2(old, STDIN_FILENO);
     ::close(old);
     ::close(ends[0]);
   }
-  ~Chat() override { ::close(in_); }
   void write(const std::string& text) const {
     MT_CHECK(::write(in_, text.data(), text.size()) == static_cast<ssize_t>(text.size()));
   }
-  // What is on stdout after the memory's lines, once the answer has so many bytes.
-  std::string answer(size_t bytes) const {
+  std::string wait_for(const std::string& stream,
+                       const std::function<bool(const std::string&)>& enough) const {
     for (int waits = 0; waits < 3000; ++waits) {
-      const std::string out = read_file(folder_ / "stdout");
-      const size_t cache = out.find("\nCache: ");
-      const size_t at = cache == std::string::npos ? cache : out.find('\n', cache + 1);
-      if (at != std::string::npos && out.size() > at + bytes) return out.substr(at + 1);
+      const std::string text = read_file(folder_ / stream);
+      if (enough(text)) return text;
       ::usleep(20'000);
     }
-    ADD_FAILURE() << "no " << bytes
-                  << " bytes of an answer in a minute: " << read_file(folder_ / "stderr");
+    ADD_FAILURE() << "not enough on " << stream
+                  << " in a minute; stderr: " << read_file(folder_ / "stderr");
     return "";
+  }
+  // What is on stdout once it has more bytes than these.
+  std::string answer(size_t bytes) const {
+    return wait_for("stdout", [&](const std::string& out) { return out.size() > bytes; });
   }
   TempFolder folder_;
   int in_ = -1;
@@ -212,6 +225,7 @@ class Chat : public ::testing::Test {
 };
 
 TEST_F(Chat, AnInterruptStopsTheAnswerNotTheProgram) {
+  start("20000");
   write("the cat\n");
   const size_t shown = answer(30).size();
   run_->send(SIGINT);
@@ -227,6 +241,55 @@ TEST_F(Chat, AnInterruptStopsTheAnswerNotTheProgram) {
   EXPECT_EQ(end.signal_number, 0);
   EXPECT_NE(end.err.find("not valid UTF-8 at byte 0"), std::string::npos) << end.err;
   EXPECT_FALSE(data::first_invalid_utf8(end.out));
+}
+
+TEST_F(Chat, StdoutHoldsTheAnswersOnly) {
+  start("80");
+  write("the cat\nthe\n/exit\n");
+  const mt::testing::ProgramEnd end = run_->wait();
+  EXPECT_EQ(end.code, 0) << end.err;
+  for (const char* part : {"Memstats: After load_params:", "RAMstats: ", "Cache: ",
+                           "load_parameters_path is not set", "without its first turn\n"}) {
+    EXPECT_NE(end.err.find(part), std::string::npos) << part << ": " << end.err;
+    EXPECT_EQ(end.out.find(part), std::string::npos) << part;
+  }
+}
+
+// While it waits for a line, and within an answer.
+TEST_F(Chat, ASignalEndsIt) {
+  for (const int number : {SIGINT, SIGTERM}) {
+    start("60");
+    write("the cat\n");
+    wait_for("stderr", [](const std::string& err) { return err.find(" is full") != err.npos; });
+    const std::string shown = read_file(folder_ / "stdout");
+    run_->send(number);
+    const mt::testing::ProgramEnd end = run_->wait();
+    EXPECT_EQ(end.code, 128 + number) << end.err;
+    EXPECT_EQ(end.out, shown);
+    ::close(in_);
+  }
+  start("20000");
+  write("the cat\nthe\n");
+  answer(30);
+  run_->send(SIGTERM);
+  const mt::testing::ProgramEnd end = run_->wait();
+  EXPECT_EQ(end.code, 143) << end.err;
+  EXPECT_EQ(end.out.back(), '\n') << "the answer so far, in a line of its own";
+  EXPECT_FALSE(data::first_invalid_utf8(end.out));
+}
+
+TEST_F(Chat, ASystemPromptThatLeavesNoRoomIsRefused) {
+  start("60", {"chat_system_prompt=" + std::string(50, 'x')});
+  mt::testing::ProgramEnd end = run_->wait();
+  EXPECT_EQ(end.code, 2);
+  EXPECT_EQ(end.err,
+            "maxtext: error: chat_system_prompt and Gemma's template have 68 tokens, which leaves "
+            "no room for a turn in max_target_length=60\n");
+  ::close(in_);
+  start("10");
+  end = run_->wait();
+  EXPECT_EQ(end.code, 2);
+  EXPECT_NE(end.err.find("max_target_length=10"), std::string::npos) << end.err;
 }
 
 }  // namespace

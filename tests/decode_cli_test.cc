@@ -1,6 +1,8 @@
 // `maxtext decode` as a user runs it: what it prints, where it ends, faults and exit codes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "checkpoint/test_files.h"
 #include "data/test_models.h"
 #include "support/run_program.h"
@@ -118,6 +120,31 @@ TEST_F(DecodeProgram, TellsLogProbabilities) {
   EXPECT_EQ(end.out.find("nan"), std::string::npos);
 }
 
+TEST_F(DecodeProgram, ALogProbabilityStaysInItsLine) {
+  const ProgramEnd end =
+      run({"return_log_prob=true", "decode_logit_bias=4:1000", "max_target_length=12"});
+  ASSERT_EQ(end.code, 0) << end.err;
+  const Words lines = lines_of(end.out);
+  EXPECT_EQ(std::count_if(lines.begin(), lines.end(),
+                          [](const std::string& line) { return line.starts_with("log p of "); }),
+            12);
+  EXPECT_TRUE(lines.back().ends_with(" `\\n`")) << lines.back();
+}
+
+TEST_F(DecodeProgram, PrintsEveryKeyIfAsked) {
+  EXPECT_NE(run({"log_config=true"}).out.find("\nConfig param prompt: the cat\n"),
+            std::string::npos);
+  EXPECT_EQ(run().out.find("Config param"), std::string::npos);
+}
+
+TEST_F(DecodeProgram, NotesRowsThatNoPieceBelongsTo) {
+  EXPECT_NE(
+      run().out.find(tokenizer_ +
+                     " has 291 pieces, the model has vocab_size=300: the last 9 as padding\n"),
+      std::string::npos);
+  EXPECT_EQ(run({"vocab_size=291"}).out.find("pieces"), std::string::npos);
+}
+
 TEST_F(DecodeProgram, Faults) {
   EXPECT_NE(fault({"prompt=the cat the cat the cat"}, 2).find("max_prefill_predict_length=8"),
             std::string::npos);
@@ -140,7 +167,11 @@ TEST_F(DecodeProgram, Faults) {
            {"decode_logit_bias=5:1,", "is not id:bias"},
            {"decode_logit_bias=5:inf", "is not id:bias"},
            {"decode_logit_bias=5:1,5:2", "token 5 stands there twice"},
-           {"decode_logit_bias=300:1", "a logit bias for token 300: the vocabulary has 300"}}) {
+           {"decode_logit_bias=300:1", "decode_logit_bias: token 300, but vocab_size=300"},
+           {"decode_logit_bias=-1:1", "decode_logit_bias: token -1, but vocab_size=300"},
+           {"save_quantized_params_path=x.gguf", "x.gguf needs quantization=int8"},
+           {"ici_tensor_parallelism=1000000",
+            "ici_tensor_parallelism=1000000: 1000000 CPU devices, at most 1024 can be made"}}) {
     EXPECT_NE(fault({word}, 2).find(part), std::string::npos) << word;
   }
   for (const std::string word :
@@ -185,7 +216,19 @@ TEST_F(DecodeProgram, SaysWhatItDoesAndNothingOfTraining) {
             std::string::npos);
   EXPECT_EQ(end.out.find("Updating keys"), std::string::npos);
   const ProgramEnd help = testing::run_program(folder_.path(), {"decode", "--help"});
+  EXPECT_LT(help.out.find("\nNeeded first:\n"), help.out.find("\nDecoding:\n"));
   EXPECT_LT(help.out.find("\nDecoding:\n"), help.out.find("\nRun:\n"));
+  size_t at = 0;
+  for (const char* key : {"model_name", "load_parameters_path", "tokenizer_path", "prompt",
+                          "max_prefill_predict_length", "max_target_length",
+                          "decode_sampling_strategy", "quantize_kvcache"}) {
+    const std::string entry = std::string("\n  ") + key + "=";
+    const size_t next = help.out.find(entry);
+    ASSERT_NE(next, std::string::npos) << key;
+    EXPECT_GT(next, at) << key;
+    EXPECT_EQ(help.out.find(entry, next + 1), std::string::npos) << key << " stands there twice";
+    at = next;
+  }
   EXPECT_LT(help.out.find("\nRun:\n"), help.out.find("\nOptimizer:\n"));
 }
 

@@ -109,7 +109,14 @@ TEST(QuantisedParams, KeysThatDontGoTogetherAreRefused) {
   std::filesystem::create_directory(folder / "taken.gguf");
   EXPECT_EQ(refusal(words_of(kHf, {"quantization=int4",
                                    "save_quantized_params_path=" + (folder / "taken.gguf")})),
-            folder / "taken.gguf: cannot be written: is a directory");
+            "save_quantized_params_path: " + (folder / "taken.gguf: cannot be written: is a "
+                                                       "directory"));
+  // Without a device.
+  const config::Config nowhere = testing::small_config(
+      words_of(kHf, {"quantization=int4", "save_quantized_params_path=/proc/x.gguf"}));
+  EXPECT_TRUE(message_of([&] {
+                check_quantization(nowhere);
+              }).starts_with("save_quantized_params_path: /proc/x.gguf: cannot create: "));
   const std::string file = folder / "x.gguf";
   logits_of(words_of(kHf, {"quantization=int8", "save_quantized_params_path=" + file}));
   EXPECT_NE(refusal(words_of(file, {"quantization=int8"})).find("quantised already"),

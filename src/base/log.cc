@@ -3,6 +3,7 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <mutex>
 #include <string>
@@ -26,6 +27,8 @@ LogState& state() {
   return log;
 }
 
+std::atomic<bool> to_stderr{false};
+
 void write_line(std::FILE* stream, std::string_view prefix, std::string_view text) {
   std::string line;
   line.reserve(prefix.size() + text.size() + 1);
@@ -41,7 +44,7 @@ void write_line(std::FILE* stream, std::string_view prefix, std::string_view tex
 
 }  // namespace
 
-void log_text(std::string_view text) { write_line(stdout, "", text); }
+void log_text(std::string_view text) { write_line(to_stderr ? stderr : stdout, "", text); }
 
 void warn_text(std::string_view text) { write_line(stderr, "warning: ", text); }
 
@@ -50,6 +53,9 @@ void error_text(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   write_line(stderr, "maxtext: error: ", text);
 }
+
+LogToStderr::LogToStderr() { MT_CHECK(!to_stderr.exchange(true)); }
+LogToStderr::~LogToStderr() { to_stderr = false; }
 
 void hold_standard_streams() {
   for (const int fd : {0, 1, 2}) {

@@ -1,6 +1,6 @@
-// Lines for people: stdout for the run's log, stderr for warnings and errors. Thread safe and
-// flushed line by line, so that a pipe or file shows a step when it is done. Control characters are
-// shown, not sent (base/visible.h). A progress bar may hook in.
+// Lines for people: stdout for the run's log (or stderr: LogToStderr), stderr for warnings and
+// errors. Thread safe and flushed line by line, so that a pipe or file shows a step when it is
+// done. Control characters are shown, not sent (base/visible.h). A progress bar may hook in.
 #pragma once
 
 #include <fmt/core.h>
@@ -36,6 +36,16 @@ class LogHook final {
   ~LogHook();
   LogHook(const LogHook&) = delete;
   LogHook& operator=(const LogHook&) = delete;
+};
+
+// While it lives, log lines go to stderr: stdout is for what the command was asked for. One at a
+// time.
+class LogToStderr final {
+ public:
+  LogToStderr();
+  ~LogToStderr();
+  LogToStderr(const LogToStderr&) = delete;
+  LogToStderr& operator=(const LogToStderr&) = delete;
 };
 
 // Opens those of the three standard streams that the parent closed, so that no file of ours gets

@@ -21,6 +21,18 @@ TEST(Log, LineGoesToStdoutAndWarningToStderr) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "warning: x is odd\n");
 }
 
+TEST(Log, LinesMayGoToStderrForAWhile) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  {
+    const LogToStderr here;
+    log_text("memory");
+  }
+  log_text("after");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "after\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "memory\n");
+}
+
 TEST(Log, LinesOfThreadsStayWhole) {
   testing::internal::CaptureStdout();
   std::vector<std::thread> threads;

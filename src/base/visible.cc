@@ -52,4 +52,14 @@ std::string visible(std::string_view text) {
   return out;
 }
 
+std::string visible_in_line(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const char escaped = c == '\n' ? 'n' : c == '\t' ? 't' : c == '\\' ? '\\' : '\0';
+    if (escaped != '\0') out += '\\';
+    out += escaped != '\0' ? escaped : c;
+  }
+  return visible(out);
+}
+
 }  // namespace mt

@@ -18,6 +18,10 @@ TEST(Visible, OnlyControlCharactersChange) {
   EXPECT_EQ(visible("\xc2"), "\\xc2");
 }
 
+TEST(Visible, InOneLine) {
+  EXPECT_EQ(visible_in_line("a\n\tb\\n \x1b \u00e9"), "a\\n\\tb\\\\n \\x1b \u00e9");
+}
+
 TEST(Visible, AnErrorKeepsWhatStandsBehindANul) {
   EXPECT_STREQ(fail(ErrorKind::kIo, "{}: not a file", "a\0b"s).what(), "a\\x00b: not a file");
 }

@@ -7,7 +7,7 @@
 
 namespace mt::commands {
 
-// Until the end of stdin or /exit. Returns the exit code.
+// Until the end of stdin, /exit or a signal. Returns the exit code: 128 + the signal's number.
 int chat(serve::Engine& engine, const data::Tokenizer& tokenizer, const config::Config& config);
 
 }  // namespace mt::commands

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <future>
 #include <limits>
+#include <memory>
 #include <optional>
 
 #include "base/error.h"
@@ -20,14 +21,18 @@
 #include "data/open_tokenizer.h"
 #include "data/utf8.h"
 #include "models/gemma3/from_run.h"
+#include "serve/conversation.h"
 #include "serve/engine.h"
-#include "serve/lookahead.h"
+#include "serve/generate_text.h"
+#include "serve/quantised_params.h"
 #include "train/log_lines.h"
 
 namespace mt::commands {
 namespace {
 
 using config::Config;
+
+constexpr int64_t kUsualTurn = 32;  // tokens; its programs are ready before the first turn
 
 serve::EngineOptions engine_options(const Config& config, bool chats) {
   serve::EngineOptions o;
@@ -57,12 +62,21 @@ void check_chat(const Config& config) {
   }
 }
 
-void check_turns(const data::Tokenizer& tokenizer, const std::string& path) {
+// That a conversation's first turn can be held.
+void check_turns(const Config& config, const data::Tokenizer& tokenizer, const std::string& path) {
   for (const char* piece : {"<start_of_turn>", "<end_of_turn>"}) {
     if (tokenizer.id_of(piece) >= 0) continue;
     throw fail(ErrorKind::kConfig, "{}: no piece {}, which a conversation (--chat) needs", path,
                piece);
   }
+  const std::string& system = config.text("chat_system_prompt");
+  const size_t opening = serve::turn_opening(tokenizer, system, "", true).size();
+  if (static_cast<int64_t>(opening) + 2 <= config.integer("max_target_length")) return;
+  throw fail(ErrorKind::kConfig,
+             "{} and Gemma's template have {} tokens, which leaves no room for a turn in "
+             "max_target_length={}",
+             system.empty() ? "--chat: an empty turn" : "chat_system_prompt", opening,
+             config.integer("max_target_length"));
 }
 
 std::vector<int32_t> prompt_tokens(const Config& config, const data::Tokenizer& tokenizer) {
@@ -149,7 +163,8 @@ struct Generated {
 void report_log_probs(const data::Tokenizer& tokenizer, const std::vector<int32_t>& prompt,
                       const Generated& generated) {
   const auto piece = [&](int32_t id) {
-    return id < tokenizer.vocab_size() ? tokenizer.piece(id) : fmt::format("token {}", id);
+    return id < tokenizer.vocab_size() ? visible_in_line(tokenizer.piece(id))
+                                       : fmt::format("token {}", id);
   };
   for (size_t i = 0; i < prompt.size(); ++i) {
     const float p = generated.prompt_log_probs[i];
@@ -171,7 +186,6 @@ void report_log_probs(const data::Tokenizer& tokenizer, const std::vector<int32_
 Generated generate(serve::Engine& engine, const Config& config, const data::Tokenizer& tokenizer,
                    const std::vector<int32_t>& prompt, StopSignals& signals) {
   const bool streams = isatty(STDOUT_FILENO) != 0;
-  data::StreamDecoder decoder(tokenizer);
   Generated out;
   const auto show = [&](const std::string& piece) {
     out.text += piece;
@@ -183,36 +197,25 @@ Generated generate(serve::Engine& engine, const Config& config, const data::Toke
   log_line("Generating behind {} tokens, to {} at most.", prompt.size(),
            engine.options().max_length);
   show(config.text("prompt"));
+  const serve::Sampling sampling = sampling_from(config);
   const auto start = Clock::now();
   serve::Prefix prefix =
-      engine.prefill(prompt, sampling_from(config), {.log_probs = config.flag("return_log_prob")});
+      engine.prefill(prompt, sampling, {.log_probs = config.flag("return_log_prob")});
   const double prefill_seconds = seconds_since(start);
   out.prompt_log_probs = prefix.log_probs;
-  std::vector<int32_t> text = prompt;
-  text.push_back(prefix.first.id);
-  std::vector<serve::Token> next{prefix.first};
+  const serve::Token first = prefix.first;
   engine.insert(std::move(prefix), 0);
-  serve::Lookahead lookahead(engine, text, sampling_from(config));
+  const auto ends = [&](int32_t id) { return !config.flag("ignore_eos") && is_end(tokenizer, id); };
   const auto begin = Clock::now();
-  // Whether the text goes on behind these tokens.
-  const auto take = [&] {
-    for (const serve::Token& token : next) {
-      out.tokens.push_back(token);
-      if (!config.flag("ignore_eos") && is_end(tokenizer, token.id)) return false;
-      // A model may have rows that no piece belongs to.
-      show(token.id < tokenizer.vocab_size() ? decoder.push(token.id) : decoder.flush() + "\uFFFD");
-    }
-    return engine.length(0) + 1 < engine.options().max_length && !signals.requested();
-  };
-  while (take()) next = lookahead.next();
+  serve::Text text = serve::generate_text(
+      engine, tokenizer, first, {0, sampling, ends, show, [&] { return signals.requested(); }});
   const double seconds = seconds_since(begin);
-  const int64_t generated = std::ssize(out.tokens) - 1;
-  if (lookahead.guessed() > 0) {
-    log_line("Guessed from the text: {} of {} tokens were right.", lookahead.right(),
-             lookahead.guessed());
-  }
-  show(decoder.flush());
+  out.tokens = std::move(text.tokens);
   if (streams) fmt::print("\n");
+  if (text.guessed > 0) {
+    log_line("Guessed from the text: {} of {} tokens were right.", text.right, text.guessed);
+  }
+  const int64_t generated = std::ssize(out.tokens) - 1;
   log_line(
       "Prefill: {} tokens in {:.3f} s ({:.1f} tokens/s). Generation: {} steps in {:.3f} s "
       "({:.1f} tokens/s).",
@@ -230,6 +233,87 @@ constexpr const char* kUse =
     "anew,\n"
     "/exit or the end of the input ends it.\n";
 
+// What a conversation and a single prompt begin with.
+struct Opened {
+  data::Tokenizer tokenizer;
+  std::unique_ptr<models::gemma3::Devices> devices;  // stays where it is: the engine refers to it
+  std::unique_ptr<serve::Engine> engine;
+};
+
+// Whatever can be wrong is noticed here, before weights are read and programs compiled. The
+// tokenizer is read beside the devices: both take a while.
+Opened open(const Config& config, bool chats) {
+  // Every key, where a user asks for it: a prompt's output is short.
+  if (config.was_set("log_config") && config.flag("log_config")) {
+    for (const std::string& line : config.dump()) log_text(line);
+  }
+  const serve::EngineOptions options = engine_options(config, chats);
+  const int64_t vocab_size = models::gemma3::sizes_from(config).vocab_size;
+  check(sampling_from(config), vocab_size);
+  serve::check_quantization(config);
+  auto reading = std::async(std::launch::async, [&] {
+    const std::string path =
+        data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path"));
+    auto tokenizer = data::open_tokenizer(path, vocab_size, {.add_bos = config.flag("add_bos")});
+    if (chats) check_turns(config, tokenizer, path);
+    const std::string note = data::padding_note(tokenizer, path, vocab_size);
+    if (!note.empty()) log_text(note);
+    return tokenizer;
+  });
+  auto devices = std::make_unique<models::gemma3::Devices>(models::gemma3::open_devices(config));
+  auto engine = std::make_unique<serve::Engine>(config, *devices, options);
+  check_caches_fit(*engine, *devices);
+  return {reading.get(), std::move(devices), std::move(engine)};
+}
+
+void load(const Opened& run) {
+  run.engine->load_params();
+  report_memory(*run.devices, run.engine->bytes_on_device());
+  log_line("Cache: {:.1f} MB a slot of {} tokens",
+           static_cast<double>(run.engine->cache_bytes_per_slot()) / 1e6,
+           run.engine->options().max_length);
+}
+
+int run_chat(const Config& config) {
+  const LogToStderr answers_only;
+  std::optional<StopSignals> signals("token");
+  check_chat(config);
+  const Opened run = open(config, true);
+  run.engine->open_params();
+  say_how(config, *run.devices);
+  load(run);
+  run.engine->compile(kUsualTurn, sampling_from(config));
+  signals.reset();  // it has its own
+  return chat(*run.engine, run.tokenizer, config);
+}
+
+int run_prompt(const Config& config) {
+  StopSignals signals("token");
+  const Opened run = open(config, false);
+  const auto prompt = prompt_tokens(config, run.tokenizer);
+  run.engine->open_params();
+  say_how(config, *run.devices);
+  auto compiling = std::async(std::launch::async, [&] {
+    run.engine->compile(std::ssize(prompt), sampling_from(config),
+                        {.log_probs = config.flag("return_log_prob")});
+  });
+  load(run);
+  compiling.get();
+  release_free_memory();
+  const Generated generated = generate(*run.engine, config, run.tokenizer, prompt, signals);
+  log_line("Input `{}` -> `{}`", config.text("prompt"), generated.text);
+  if (config.flag("return_log_prob")) report_log_probs(run.tokenizer, prompt, generated);
+  if (signals.requested()) {
+    log_line("Stopped by {} after {} tokens.", signals.name(), generated.tokens.size());
+    return 128 + signals.signal_number();
+  }
+  const std::string& expected = config.text("autoregressive_decode_assert");
+  if (!generated.text.starts_with(expected)) {
+    throw fail(ErrorKind::kConfig, "generated text mismatch: expected it to begin with `{}`",
+               expected);
+  }
+  return 0;
+}
 }  // namespace
 
 int decode(const std::vector<std::string>& args) {
@@ -242,54 +326,7 @@ int decode(const std::vector<std::string>& args) {
     return 0;
   }
   const auto config = Config::load(words, config::process_environment());
-  std::optional<StopSignals> signals("token");
-  const serve::EngineOptions options = engine_options(config, chats);
-  if (chats) check_chat(config);
-  sampling_from(config);  // refuses before anything is loaded
-  const int64_t vocab_size = models::gemma3::sizes_from(config).vocab_size;
-  check(sampling_from(config), vocab_size);
-  // What takes a while runs side by side: first the tokenizer and the devices, then reading the
-  // weights and compiling. Whatever can be wrong is noticed before the latter.
-  auto reading = std::async(std::launch::async, [&] {
-    const std::string path =
-        data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path"));
-    auto tokenizer = data::open_tokenizer(path, vocab_size, {.add_bos = config.flag("add_bos")});
-    if (chats) check_turns(tokenizer, path);
-    return tokenizer;
-  });
-  const auto devices = models::gemma3::open_devices(config);
-  serve::Engine engine(config, devices, options);
-  check_caches_fit(engine, devices);
-  const auto tokenizer = reading.get();
-  const auto prompt = chats ? std::vector<int32_t>{} : prompt_tokens(config, tokenizer);
-  engine.open_params();
-  say_how(config, devices);
-  auto compiling = std::async(chats ? std::launch::deferred : std::launch::async, [&] {
-    engine.compile(static_cast<int64_t>(prompt.size()), sampling_from(config),
-                   {.log_probs = config.flag("return_log_prob")});
-  });
-  engine.load_params();
-  report_memory(devices, engine.bytes_on_device());
-  log_line("Cache: {:.1f} MB a slot of {} tokens",
-           static_cast<double>(engine.cache_bytes_per_slot()) / 1e6, options.max_length);
-  if (chats) signals.reset();  // it has its own
-  if (chats) return chat(engine, tokenizer, config);
-  compiling.get();
-  release_free_memory();
-  const Generated generated = generate(engine, config, tokenizer, prompt, *signals);
-  const std::string& text = generated.text;
-  log_line("Input `{}` -> `{}`", config.text("prompt"), text);
-  if (config.flag("return_log_prob")) report_log_probs(tokenizer, prompt, generated);
-  if (signals->requested()) {
-    log_line("Stopped by {} after {} tokens.", signals->name(), generated.tokens.size());
-    return 128 + signals->signal_number();
-  }
-  const std::string& expected = config.text("autoregressive_decode_assert");
-  if (!text.starts_with(expected)) {
-    throw fail(ErrorKind::kConfig, "generated text mismatch: expected it to begin with `{}`",
-               expected);
-  }
-  return 0;
+  return chats ? run_chat(config) : run_prompt(config);
 }
 
 }  // namespace mt::commands

@@ -20,7 +20,7 @@ bool read_number(std::string_view text, T& to) {
 }
 
 // "id:bias,id:bias"
-std::map<int32_t, float> read_bias(std::string_view text) {
+std::map<int32_t, float> read_bias(std::string_view text, int64_t vocab_size) {
   std::map<int32_t, float> out;
   while (!text.empty()) {
     const size_t end = std::min(text.find(','), text.size());
@@ -33,6 +33,10 @@ std::map<int32_t, float> read_bias(std::string_view text) {
         end + 1 == text.size()) {
       throw fail(ErrorKind::kConfig, "decode_logit_bias: '{}' is not id:bias, such as 107:-100",
                  entry);
+    }
+    if (id < 0 || id >= vocab_size) {
+      throw fail(ErrorKind::kConfig, "decode_logit_bias: token {}, but vocab_size={}", id,
+                 vocab_size);
     }
     if (!out.emplace(id, bias).second) {
       throw fail(ErrorKind::kConfig, "decode_logit_bias: token {} stands there twice", id);
@@ -74,7 +78,7 @@ serve::Sampling sampling_from(const Config& config) {
   s.repetition_penalty = number("decode_sampling_repetition_penalty");
   s.presence_penalty = number("decode_sampling_presence_penalty");
   s.frequency_penalty = number("decode_sampling_frequency_penalty");
-  s.logit_bias = read_bias(config.text("decode_logit_bias"));
+  s.logit_bias = read_bias(config.text("decode_logit_bias"), config.integer("vocab_size"));
   s.top_log_probs = static_cast<int32_t>(config.integer("decode_top_log_probs"));
   if (s.top_log_probs > 0 && !config.flag("return_log_prob")) {
     throw fail(ErrorKind::kConfig, "decode_top_log_probs={} needs return_log_prob=true",

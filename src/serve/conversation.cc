@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "serve/generate_text.h"
 
 namespace mt::serve {
 namespace {
@@ -25,15 +26,36 @@ int32_t required(const data::Tokenizer& tokenizer, const char* piece) {
 
 }  // namespace
 
+std::vector<int32_t> turn_opening(const data::Tokenizer& tokenizer, const std::string& system,
+                                  const std::string& text, bool first) {
+  const int32_t start = required(tokenizer, "<start_of_turn>");
+  std::vector<int32_t> out;
+  const auto append = [&](const std::string& piece) {
+    const auto ids = tokenizer.encode(piece, {.plain = true});
+    out.insert(out.end(), ids.begin(), ids.end());
+  };
+  if (!first) append("\n");
+  if (first && tokenizer.bos_id() >= 0) out.push_back(static_cast<int32_t>(tokenizer.bos_id()));
+  out.push_back(start);
+  const std::string before = first ? trimmed(system) : "";
+  append("user\n" + (before.empty() ? "" : before + "\n\n") + trimmed(text));
+  out.push_back(required(tokenizer, "<end_of_turn>"));
+  append("\n");
+  out.push_back(start);
+  append("model\n");
+  return out;
+}
+
 Conversation::Conversation(Engine& engine, const data::Tokenizer& tokenizer,
                            const Sampling& sampling, const std::string& system, int64_t slot)
     : engine_(engine),
       tokenizer_(tokenizer),
       sampling_(sampling),
-      system_(trimmed(system)),
+      system_(system),
       slot_(slot),
-      start_(required(tokenizer, "<start_of_turn>")),
-      end_(required(tokenizer, "<end_of_turn>")) {}
+      end_(required(tokenizer, "<end_of_turn>")) {
+  required(tokenizer, "<start_of_turn>");
+}
 
 void Conversation::reset() {
   engine_.release(slot_);
@@ -41,32 +63,15 @@ void Conversation::reset() {
   tokens_.clear();
 }
 
-Conversation::Tokens Conversation::opening(const std::string& text, bool first) const {
-  Tokens out;
-  const auto append = [&](const std::string& piece) {
-    const Tokens ids = tokenizer_.encode(piece, {.plain = true});
-    out.insert(out.end(), ids.begin(), ids.end());
-  };
-  if (!first) append("\n");
-  if (first && tokenizer_.bos_id() >= 0) out.push_back(static_cast<int32_t>(tokenizer_.bos_id()));
-  out.push_back(start_);
-  append("user\n" + (first && !system_.empty() ? system_ + "\n\n" : "") + text);
-  out.push_back(end_);
-  append("\n");
-  out.push_back(start_);
-  append("model\n");
-  return out;
-}
-
 Conversation::Tokens Conversation::whole(const std::vector<Turn>& turns,
                                          const std::string& text) const {
   Tokens out;
   const auto append = [&](const Tokens& more) { out.insert(out.end(), more.begin(), more.end()); };
   for (const Turn& turn : turns) {
-    append(opening(turn.text, out.empty()));
+    append(turn_opening(tokenizer_, system_, turn.text, out.empty()));
     append(turn.answer);
   }
-  append(opening(text, out.empty()));
+  append(turn_opening(tokenizer_, system_, text, out.empty()));
   return out;
 }
 
@@ -80,20 +85,16 @@ Prefix Conversation::run(const Tokens& tokens, Answer& answer) {
   return extends ? engine_.extend(slot_, rest, sampling_) : engine_.prefill(rest, sampling_);
 }
 
-Conversation::Tokens Conversation::generate(int32_t id,
+Conversation::Tokens Conversation::generate(const Token& first,
                                             const std::function<void(const std::string&)>& show,
                                             const std::function<bool()>& stop, Answer& answer) {
-  data::StreamDecoder decoder(tokenizer_);
+  const auto ends = [&](int32_t id) { return id == end_ || id == tokenizer_.eos_id(); };
+  const Text text = generate_text(engine_, tokenizer_, first, {slot_, sampling_, ends, show, stop});
+  answer.full = text.full;
   Tokens out;
-  while (id != end_ && id != tokenizer_.eos_id()) {
-    out.push_back(id);
-    // A model may have rows that no piece belongs to.
-    show(id < tokenizer_.vocab_size() ? decoder.push(id) : decoder.flush() + "\uFFFD");
-    answer.full = engine_.length(slot_) + 1 >= engine_.options().max_length;
-    if (answer.full || stop()) break;
-    id = engine_.generate()[static_cast<size_t>(slot_)].id;
+  for (const Token& token : text.tokens) {
+    if (!ends(token.id)) out.push_back(token.id);
   }
-  show(decoder.flush());
   out.push_back(end_);
   return out;
 }
@@ -101,18 +102,17 @@ Conversation::Tokens Conversation::generate(int32_t id,
 Answer Conversation::answer(const std::string& user,
                             const std::function<void(const std::string&)>& show,
                             const std::function<bool()>& stop) {
-  const std::string text = trimmed(user);
   const int64_t length = engine_.options().max_length;
   const auto fits = [&](const Tokens& tokens, int64_t room) {
     return static_cast<int64_t>(tokens.size()) + room <= length;
   };
   Answer answer;
   std::vector<Turn> turns = turns_;
-  Tokens tokens = whole(turns, text);
+  Tokens tokens = whole(turns, user);
   while (!turns.empty() && !fits(tokens, std::min(kRoom, length / 4))) {
     turns.erase(turns.begin());
     ++answer.forgotten;
-    tokens = whole(turns, text);
+    tokens = whole(turns, user);
   }
   if (!fits(tokens, 1)) {
     throw fail(ErrorKind::kLimit,
@@ -121,11 +121,11 @@ Answer Conversation::answer(const std::string& user,
                tokens.size(), length);
   }
   Prefix prefix = run(tokens, answer);
-  const int32_t first = prefix.first.id;
+  const Token first = prefix.first;
   engine_.insert(std::move(prefix), slot_);
   const Tokens said = generate(first, show, stop, answer);
   tokens.insert(tokens.end(), said.begin(), said.end());
-  turns.push_back({text, said});
+  turns.push_back({user, said});
   turns_ = std::move(turns);
   tokens_ = std::move(tokens);
   return answer;

@@ -20,6 +20,10 @@ struct Answer {
   bool full = false;      // the slot was full before the answer's end
 };
 
+// What stands before the model's answer to a turn. `system`: before the text of the first one.
+std::vector<int32_t> turn_opening(const data::Tokenizer& tokenizer, const std::string& system,
+                                  const std::string& text, bool first);
+
 class Conversation {
  public:
   // `system`: text before the first turn. The engine and tokenizer must outlive this. Throws
@@ -28,7 +32,7 @@ class Conversation {
                const std::string& system, int64_t slot = 0);
 
   // Runs a turn of the user and generates the model's, to its end or until `stop` says so after a
-  // piece. `show` gets pieces of valid UTF-8. If an error is thrown (kLimit for a text that is too
+  // step. `show` gets pieces of valid UTF-8. If an error is thrown (kLimit for a text that is too
   // long, kIo for one that isn't UTF-8), the conversation is as it was before.
   Answer answer(const std::string& text, const std::function<void(const std::string&)>& show,
                 const std::function<bool()>& stop);
@@ -43,12 +47,11 @@ class Conversation {
     Tokens answer;  // with <end_of_turn>
   };
 
-  Tokens opening(const std::string& text, bool first) const;
   // The turns, then the opening of one more.
   Tokens whole(const std::vector<Turn>& turns, const std::string& text) const;
   Prefix run(const Tokens& tokens, Answer& answer);
-  // Appends the model's turn.
-  Tokens generate(int32_t first, const std::function<void(const std::string&)>& show,
+  // The model's turn, with its end.
+  Tokens generate(const Token& first, const std::function<void(const std::string&)>& show,
                   const std::function<bool()>& stop, Answer& answer);
 
   Engine& engine_;
@@ -56,7 +59,7 @@ class Conversation {
   Sampling sampling_;
   std::string system_;
   int64_t slot_;
-  int32_t start_, end_;  // <start_of_turn>, <end_of_turn>
+  int32_t end_;  // <end_of_turn>
   std::vector<Turn> turns_;
   Tokens tokens_;
 };

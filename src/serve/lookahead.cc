@@ -49,23 +49,33 @@ bool Payoff::pays() const {
   return since_guess_ >= kPause;  // the text may have changed
 }
 
-Lookahead::Lookahead(Engine& engine, std::span<const int32_t> text, const Sampling& sampling)
+Lookahead::Lookahead(Engine& engine, std::span<const int32_t> text, const Sampling& sampling,
+                     std::function<bool(int32_t)> ends, int64_t slot)
     : engine_(engine),
+      ends_(std::move(ends)),
+      slot_(static_cast<size_t>(slot)),
       can_guess_(engine.options().ahead > 0 && choice_for(sampling) != Choice::kFull) {
   for (const int32_t token : text) lookup_.add(token);
 }
 
+std::vector<int32_t> Lookahead::guess() const {
+  if (!can_guess_ || !payoff_.pays()) return {};
+  const int64_t room = engine_.options().max_length - engine_.length(0) - 2;
+  std::vector<int32_t> out = lookup_.guess(std::clamp<int64_t>(room, 0, engine_.options().ahead));
+  if (!ends_) return out;
+  const auto end = std::find_if(out.begin(), out.end(), ends_);
+  if (end != out.end()) out.erase(end + 1, out.end());
+  return out;
+}
+
 std::vector<Token> Lookahead::next() {
-  std::vector<int32_t> guess;
-  if (can_guess_ && payoff_.pays()) {
-    const int64_t room = engine_.options().max_length - engine_.length(0) - 2;
-    guess = lookup_.guess(std::clamp<int64_t>(room, 0, engine_.options().ahead));
-  }
+  const std::vector<int32_t> guessed = guess();
   const auto start = std::chrono::steady_clock::now();
-  std::vector<Token> out = guess.empty() ? engine_.generate() : engine_.generate_ahead(guess);
+  std::vector<Token> out =
+      guessed.empty() ? std::vector{engine_.generate()[slot_]} : engine_.generate_ahead(guessed);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  payoff_.note(!guess.empty(), std::ssize(out), seconds.count());
-  guessed_ += std::ssize(guess);
+  payoff_.note(!guessed.empty(), std::ssize(out), seconds.count());
+  guessed_ += std::ssize(guessed);
   right_ += std::ssize(out) - 1;
   for (const Token& token : out) lookup_.add(token.id);
   return out;

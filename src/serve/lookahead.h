@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -42,18 +43,24 @@ class Payoff {
   int64_t since_guess_ = 0;  // plain steps
 };
 
-// The text of an engine's only slot. With options().ahead of 0, or settings that depend on tokens
-// seen, every step is a plain one.
+// The text of a slot. With options().ahead of 0, or settings that depend on tokens seen, every step
+// is a plain one.
 class Lookahead {
  public:
-  // `text`: the prompt and the token that was chosen after it; insert() has been called.
-  Lookahead(Engine& engine, std::span<const int32_t> text, const Sampling& sampling);
+  // `text`: the prompt and the token that was chosen after it; insert() has been called. No guess
+  // goes on behind a token that `ends` the text, so that the caches hold nothing that follows it.
+  Lookahead(Engine& engine, std::span<const int32_t> text, const Sampling& sampling,
+            std::function<bool(int32_t)> ends = {}, int64_t slot = 0);
   std::vector<Token> next();  // one token or more
   int64_t guessed() const { return guessed_; }
   int64_t right() const { return right_; }
 
  private:
+  std::vector<int32_t> guess() const;
+
   Engine& engine_;
+  std::function<bool(int32_t)> ends_;
+  size_t slot_;
   bool can_guess_;
   PromptLookup lookup_;
   Payoff payoff_;

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "checkpoint/temporary_file.h"
 #include "data/open_tokenizer.h"
 #include "models/gemma3/to_gguf.h"
 #include "models/gemma3/weights_quantised.h"
@@ -24,11 +25,17 @@ void check_save_path(const std::string& path, const std::string& weights) {
                path);
   }
   std::error_code none;
-  if (!std::filesystem::equivalent(path, weights, none)) return;
-  throw fail(ErrorKind::kConfig,
-             "save_quantized_params_path={}: that is load_parameters_path; the weights would be "
-             "lost",
-             path);
+  if (std::filesystem::equivalent(path, weights, none)) {
+    throw fail(ErrorKind::kConfig,
+               "save_quantized_params_path={}: that is load_parameters_path; the weights would be "
+               "lost",
+               path);
+  }
+  try {
+    const checkpoint::TemporaryFile tried(path);  // and gone again
+  } catch (const Error& error) {
+    throw fail(ErrorKind::kIo, "save_quantized_params_path: {}", error.what());
+  }
 }
 
 // The run's tokenizer, so that the file needs no other.
@@ -58,7 +65,7 @@ void save(const WeightSource& source, Quantization quantization,
 
 }  // namespace
 
-void check_quantization(const config::Config& config, bool one_cpu) {
+void check_quantization(const config::Config& config) {
   const std::string& quantization = config.text("quantization");
   const std::string& path = config.text("save_quantized_params_path");
   const std::string& weights = config.text("load_parameters_path");
@@ -72,13 +79,15 @@ void check_quantization(const config::Config& config, bool one_cpu) {
                "quantization={} needs load_parameters_path: random weights are not quantised",
                quantization);
   }
-  if (!one_cpu) {
-    throw fail(ErrorKind::kConfig,
-               "quantization={}: only one CPU device computes with quantised blocks; set "
-               "hardware=cpu and no parallelism, or leave quantization out",
-               quantization);
-  }
   if (!path.empty()) check_save_path(path, weights);
+}
+
+void check_devices_quantize(const config::Config& config, bool one_cpu) {
+  if (one_cpu || config.text("quantization").empty()) return;
+  throw fail(ErrorKind::kConfig,
+             "quantization={}: only one CPU device computes with quantised blocks; set "
+             "hardware=cpu and no parallelism, or leave quantization out",
+             config.text("quantization"));
 }
 
 std::unique_ptr<WeightSource> open_params_of(const models::gemma3::Gemma3Model& model,
