@@ -155,11 +155,27 @@ std::vector<Finding> examine(const Places& places) {
   };
 }
 
+std::string decoding_line(const std::vector<Finding>& findings) {
+  const auto there = [&](std::string_view name) {
+    return std::any_of(findings.begin(), findings.end(), [&](const Finding& finding) {
+      return finding.name == name && finding.state == State::kOk;
+    });
+  };
+  if (!there("cpu plugin") || !there("configs")) return "Decoding on CPU does not work yet.";
+  if (there("weights")) {
+    return "Decoding on CPU works: load_parameters_path=FILE.gguf names weights with their "
+           "tokenizer, such as those above.";
+  }
+  return "Decoding on CPU works, but needs weights: load_parameters_path=FILE.gguf, which brings "
+         "its tokenizer, or safetensors and tokenizer_path=FILE; make setup fetches Gemma 3 270M.";
+}
+
 int doctor(const std::vector<std::string>& args) {
   if (args.size() == 1 && (args[0] == "--help" || args[0] == "-h")) {
     fmt::print(
-        "usage: maxtext doctor\n\nPrints what this machine has and lacks for training, and how to "
-        "get it.\nExit code: 0 if training on CPU works, else 4.\n");
+        "usage: maxtext doctor\n\nPrints what this machine has and lacks for training and "
+        "decoding, "
+        "and how to get it.\nExit code: 0 if training on CPU works, else 4.\n");
     return 0;
   }
   if (!args.empty()) {
@@ -175,6 +191,7 @@ int doctor(const std::vector<std::string>& args) {
     return finding.state == State::kMissing;
   });
   fmt::print("{}\n", works ? "Training on CPU works." : "Training on CPU does not work yet.");
+  fmt::print("{}\n", decoding_line(findings));
   return works ? 0 : exit_code(ErrorKind::kDevice);
 }
 

@@ -31,6 +31,9 @@ Places default_places();
 // Opens the CPU plugin and runs 1 + 1 on it; never throws for something that is missing.
 std::vector<Finding> examine(const Places& places);
 
+// One line: whether decoding can begin, or what it needs.
+std::string decoding_line(const std::vector<Finding>& findings);
+
 // Prints the machine and the findings. Returns 0 if training on CPU works, else 4.
 int doctor(const std::vector<std::string>& args);
 

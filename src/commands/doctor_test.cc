@@ -74,6 +74,21 @@ TEST_F(DoctorTest, FilesThatAreThere) {
   EXPECT_NE(find(findings, "tokenizer").detail.find("is empty"), std::string::npos);
 }
 
+TEST_F(DoctorTest, SaysWhatDecodingNeeds) {
+  const auto line = [](State plugin, State weights) {
+    return decoding_line({{plugin, "cpu plugin", "", ""},
+                          {State::kOk, "configs", "", ""},
+                          {weights, "weights", "", ""}});
+  };
+  EXPECT_EQ(line(State::kMissing, State::kOk), "Decoding on CPU does not work yet.");
+  EXPECT_TRUE(line(State::kOk, State::kOk).starts_with("Decoding on CPU works: "));
+  const std::string needs = line(State::kOk, State::kAbsent);
+  for (const char* part :
+       {"needs weights", "load_parameters_path=", "tokenizer_path=", "make setup"}) {
+    EXPECT_NE(needs.find(part), std::string::npos) << needs;
+  }
+}
+
 TEST_F(DoctorTest, ACacheFolderThatIsAFile) {
   Places places = empty_places();
   write_file(places.cache, "x");

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/file.h"
 #include "config/config.h"
@@ -13,12 +15,24 @@ namespace {
 const std::string kConfigs = std::string(MT_SOURCE_DIR) + "/configs";
 const std::string kBase = kConfigs + "/base.yml";
 
-// A folder of its own for each test.
-std::string write_config(const std::string& name, const std::string& text) {
+// A folder of its own for each test, removed when the test ends.
+std::string test_folder() {
   const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string folder = testing::TempDir() + "/config_" + std::to_string(::getpid()) + "_" +
-                             info->test_suite_name() + "_" + info->name();
-  const std::string path = folder + "/" + name;
+  return testing::TempDir() + "/config_" + std::to_string(::getpid()) + "_" +
+         info->test_suite_name() + "_" + info->name();
+}
+
+class RemoveFolders : public testing::EmptyTestEventListener {
+  void OnTestEnd(const testing::TestInfo&) override { std::filesystem::remove_all(test_folder()); }
+};
+
+const bool kRemovesFolders = [] {
+  testing::UnitTest::GetInstance()->listeners().Append(new RemoveFolders);
+  return true;
+}();
+
+std::string write_config(const std::string& name, const std::string& text) {
+  const std::string path = test_folder() + "/" + name;
   make_directories(path.substr(0, path.rfind('/')));
   write_file(path, text);
   return path;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "config/config.h"
@@ -25,19 +26,43 @@ std::string values_text(const Key& key) {
   return fmt::format(" One of: {}.", words.starts_with(",") ? "(empty)" + words : words);
 }
 
+std::string entry(const Key& key) {
+  return fmt::format("  {}={}\n      {}{}\n", key.name, shown_default(key), key.help,
+                     values_text(key));
+}
+
+// What a first run of decode needs, in the order in which a user asks for it.
+constexpr std::string_view kDecodeFirst[] = {"model_name",
+                                             "load_parameters_path",
+                                             "tokenizer_path",
+                                             "prompt",
+                                             "max_prefill_predict_length",
+                                             "max_target_length",
+                                             "decode_sampling_strategy",
+                                             "decode_sampling_temperature",
+                                             "decode_sampling_top_k",
+                                             "decode_sampling_nucleus_p",
+                                             "decode_sampling_seed",
+                                             "quantization"};
+
 }  // namespace
 
 std::string help(std::string_view first) {
   std::string out =
       "Keys are set as key=value after the configuration file, or as M_KEY in the environment.\n";
+  std::span<const std::string_view> needed;
+  if (first == "Decoding") needed = kDecodeFirst;
+  if (!needed.empty()) out += "\nNeeded first:\n";
+  for (const std::string_view name : needed) {
+    out += entry(*all_keys()[static_cast<size_t>(find_key(name))]);
+  }
   std::vector<Group> ordered(groups().begin(), groups().end());
   std::stable_partition(ordered.begin(), ordered.end(),
                         [&](const Group& group) { return group.title == first; });
   for (const Group& group : ordered) {
     out += fmt::format("\n{}:\n", group.title);
     for (const Key& key : group.keys) {
-      out += fmt::format("  {}={}\n      {}{}\n", key.name, shown_default(key), key.help,
-                         values_text(key));
+      if (std::find(needed.begin(), needed.end(), key.name) == needed.end()) out += entry(key);
     }
   }
   return out;

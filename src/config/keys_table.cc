@@ -25,7 +25,9 @@ constexpr Key kRun[] = {
     {"pjrt_plugin", Type::kText, "", "A plugin file to load instead (ours).", "commands"},
     {"jax_cache_dir", Type::kText, "~/jax_cache", "Folder of the compile cache; empty = none.",
      "commands"},
-    {"log_config", Type::kFlag, "true", "Print every key at the start.", "commands"},
+    {"log_config", Type::kFlag, "true",
+     "Print every key at the start; decode does so only where it is set beside the file.",
+     "commands"},
     {"skip_jax_distributed_system", Type::kFlag, "true",
      "There is no jax.distributed to start here, so only true (MaxText: false).", "commands",
      "true", "*"},
@@ -236,7 +238,12 @@ constexpr Key kData[] = {
     {"dataset_type", Type::kText, "synthetic",
      "synthetic = one random batch; text = files of text or JSON lines (ours).", "data",
      "synthetic|text", "tfds|grain|hf|c4_mlperf|olmo_grain"},
-    {"dataset_path", Type::kText, "", "A file or folder of dataset_type=text.", "data"},
+    {"dataset_path", Type::kText, "",
+     "Of dataset_type=text: files, folders and glob patterns with commas between them. *.jsonl and "
+     "*.json hold an object with \"text\" a line; anything else is plain text. A folder means "
+     "every "
+     ".txt, .md, .json and .jsonl in it.",
+     "data"},
     {"dataset_name", Type::kText, "c4/en:3.1.0", "Of dataset_type=tfds.", "data", "c4/en:3.1.0",
      "*"},
     {"train_split", Type::kText, "train", "Of dataset_type=tfds and hf.", "data", "train", "*"},

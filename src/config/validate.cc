@@ -1,7 +1,12 @@
 #include "config/validate.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <regex>
+#include <string>
+#include <vector>
 
 #include "base/error.h"
 
@@ -81,6 +86,24 @@ void validate_dump(const Config& config) {
              reason);
 }
 
+// Virtual devices cost memory and threads each: more than these are a slip of the keys.
+void validate_cpu_devices(const Config& config) {
+  constexpr int64_t kMost = 1024;
+  const sharding::Parallelism parallelism = config.parallelism();
+  const int64_t count = sharding::required_devices(parallelism);  // throws if there is no mesh
+  if (count <= kMost || config.text("hardware") != "cpu" || !config.text("pjrt_plugin").empty()) {
+    return;
+  }
+  std::vector<std::string> keys;
+  for (const sharding::AxisParallelism& axis : parallelism.axes) {
+    if (axis.ici > 1) keys.push_back(fmt::format("ici_{}_parallelism={}", axis.key, axis.ici));
+    if (axis.dcn > 1) keys.push_back(fmt::format("dcn_{}_parallelism={}", axis.key, axis.dcn));
+  }
+  if (keys.empty()) keys.push_back(fmt::format("num_slices={}", parallelism.num_slices));
+  throw fail(ErrorKind::kConfig, "{}: {} CPU devices, at most {} can be made",
+             fmt::join(keys, " * "), count, kMost);
+}
+
 }  // namespace
 
 void validate(const Config& config) {
@@ -89,7 +112,7 @@ void validate(const Config& config) {
   validate_training(config);
   validate_data(config);
   validate_dump(config);
-  sharding::required_devices(config.parallelism());  // throws if the sizes make no mesh
+  validate_cpu_devices(config);
 }
 
 }  // namespace mt::config

@@ -147,8 +147,15 @@ void MetricsLogger::write_file(const Scalars& scalars, int64_t step) {
   if (fd_ < 0 || !file_fault_.empty()) return;
   // Step 0 is a new run. Pipes and terminals can't be truncated, and needn't be.
   const bool ready = step != 0 || ::ftruncate(fd_, 0) == 0 || errno == EINVAL;
-  if (ready && write_all(fd_, metrics_json(scalars, step, options_.run_name) + "\n")) return;
+  if (ready && write_all(fd_, metrics_json(scalars, step, options_.run_name) + "\n")) {
+    written_ = true;
+    return;
+  }
   file_fault_ = std::strerror(errno);
+  if (!written_) {
+    throw fail(ErrorKind::kIo, "metrics_file={}: can't be written: {}", options_.metrics_file,
+               file_fault_);
+  }
   log_warning("metrics_file={}: {}: no more lines are written", options_.metrics_file, file_fault_);
 }
 

@@ -54,6 +54,8 @@ class MetricsLogger final {
   // Logs "number parameters", and writes it and every config key to TensorBoard as text.
   void write_setup(int64_t parameters,
                    const std::vector<std::pair<std::string, std::string>>& config);
+  // A file that takes not even its first line is the user's mistake: throws kIo. A later fault is
+  // told, and finish() ends with it.
   void write_step(const StepMetrics& metrics);
   void write_eval(const EvalMetrics& metrics);
   void flush();
@@ -70,6 +72,7 @@ class MetricsLogger final {
   MetricsOptions options_;
   std::unique_ptr<EventWriter> events_;
   int fd_ = -1;             // metrics_file
+  bool written_ = false;    // a line of it
   std::string file_fault_;  // why no more lines are written
 };
 

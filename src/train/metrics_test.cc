@@ -1,6 +1,7 @@
 #include "train/metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/signals.h"
 
 namespace mt::train {
 namespace {
@@ -132,25 +134,46 @@ TEST_F(MetricsTest, UnwritableFileIsAnErrorBeforeTraining) {
   EXPECT_EQ(error_of(folder_), "metrics_file=" + folder_ + ": can't be written: Is a directory");
 }
 
-TEST_F(MetricsTest, FullDiskWarnsOnceAndTrainingGoesOn) {
+TEST_F(MetricsTest, AFileThatTakesNoLineAtAllEndsTheRun) {
   MetricsOptions full = options();
   full.metrics_file = "/dev/full";
   MetricsLogger logger(full);
-  testing::internal::CaptureStderr();
-  const std::string out = printed([&] {
-    for (int i = 0; i < 3; ++i) logger.write_step(step8());
+  std::string fault;
+  printed([&] {
+    try {
+      logger.write_step(step8());
+    } catch (const Error& error) {
+      fault = error.what();
+    }
   });
-  EXPECT_EQ(
-      testing::internal::GetCapturedStderr(),
-      "warning: metrics_file=/dev/full: No space left on device: no more lines are written\n");
-  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 3);
+  EXPECT_EQ(fault, "metrics_file=/dev/full: can't be written: No space left on device");
+}
+
+TEST_F(MetricsTest, ADiskThatFillsUpWarnsOnceAndTrainingGoesOn) {
+  const std::string path = options().metrics_file;
+  MetricsLogger logger(options());
+  printed([&] { logger.write_step(step8()); });
+  ignore_file_size_signal();
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  rlimit now = before;
+  now.rlim_cur = read_file(path).size();
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
+  const std::string out = printed([&] {
+    for (int i = 0; i < 2; ++i) logger.write_step(step8());
+  });
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "warning: metrics_file=" + path + ": File too large: no more lines are written\n");
+  EXPECT_EQ(std::count(out.begin(), out.end(), '\n'), 2);
   try {
     logger.finish();
     FAIL() << "the run ends well";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kIo);
-    EXPECT_STREQ(error.what(),
-                 "metrics_file=/dev/full: lines are missing: No space left on device");
+    EXPECT_EQ(std::string(error.what()),
+              "metrics_file=" + path + ": lines are missing: File too large");
   }
 }
 

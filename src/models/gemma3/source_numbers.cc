@@ -29,7 +29,7 @@ void check_source_numbers(const std::vector<SourceNumber>& numbers, const Gemma3
   for (const SourceNumber& number : numbers) {
     const double ours = number_of(run, number.ours);
     const double size = std::max(std::abs(ours), std::abs(number.value));
-    if (std::abs(ours - number.value) <= kFloat32 * size) continue;
+    if (std::isfinite(number.value) && std::abs(ours - number.value) <= kFloat32 * size) continue;
     throw fail(ErrorKind::kConfig, "{} is {}, but the run has {}={}: they don't belong together",
                number.place, number.value, number.ours, ours);
   }

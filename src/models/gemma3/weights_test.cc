@@ -392,6 +392,17 @@ TEST(SourceNumbers, AContradictionIsNamed) {
             std::string::npos);
   EXPECT_NE(with([](Gemma3Config& c) { c.rope_max_timescale = 1e4; }).find("gemma3.rope.freq_base"),
             std::string::npos);
+  // Numbers that no model has are named in the same way.
+  for (const float theta : {0.0F, -1.0F, INFINITY, NAN}) {
+    GgufBuilder bad = b;
+    bad.f32("gemma3.rope.freq_base_swa", theta);
+    write_file(folder / "bad.gguf", bad.build());
+    const auto numbers = WeightSource::open(folder / "bad.gguf")->numbers();
+    EXPECT_EQ(message_of([&] { check_source_numbers(numbers, tiny()); }),
+              fmt::format("{}: gemma3.rope.freq_base_swa is {}, but the run has "
+                          "local_rope_max_timescale=10000: they don't belong together",
+                          folder / "bad.gguf", theta));
+  }
   // Not in the file, so not against it.
   EXPECT_EQ(with([](Gemma3Config& c) { c.local_rope_max_timescale = 5; }), "");
   EXPECT_EQ(with([](Gemma3Config& c) { c.query_pre_attn_scalar = 5; }), "");
