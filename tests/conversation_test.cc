@@ -165,6 +165,33 @@ TEST(Conversation, OnTheRealWeightsTheSecondTurnEqualsOnePrefill) {
   EXPECT_EQ(Tokens(end + 2, all.end()), alone);
 }
 
+// With the kernels, where steps may guess: the same tokens, fewer steps.
+TEST(Conversation, GuessesLeaveTheAnswersAsTheyAre) {
+  const auto config =
+      mt::testing::config_of({"model_name=gemma3-270m", "dtype=float32",
+                              "jax_cache_dir=", "load_parameters_path=" + kWeights});
+  const data::Tokenizer tokenizer = data::open_tokenizer(kWeights, 262'144);
+  const auto devices = models::gemma3::open_devices(config);
+  int64_t steps[2] = {0, 0};
+  const auto talk = [&](int64_t ahead) {
+    Engine engine(config, devices, {.slots = 1, .max_length = 220, .chunk = 64, .ahead = ahead});
+    engine.load_params();
+    Conversation conversation(engine, tokenizer, {}, "");
+    int64_t& count = steps[ahead > 0 ? 1 : 0];
+    const auto show = [](const std::string&) {};
+    conversation.answer("One two three, one two three, one two", show, [] { return true; });
+    const Answer answer = conversation.answer("Say it again, one two three:", show, [&] {
+      ++count;
+      return false;
+    });
+    EXPECT_TRUE(answer.full || conversation.tokens().back() == 106);
+    EXPECT_EQ(answer.right > 0, ahead > 0);
+    return conversation.tokens();
+  };
+  EXPECT_EQ(talk(7), talk(0));
+  EXPECT_LT(steps[1], steps[0]);
+}
+
 // The program with stdin as a pipe that the test holds.
 class Chat : public ::testing::Test {
  protected:

@@ -29,6 +29,8 @@ TEST(PromptLookup, GuessesWhatFollowedTheLatestPlaceLikeTheEnd) {
   for (const int32_t t : {1, 2, 3, 4, 5, 1, 2, 3}) text.add(t);
   EXPECT_EQ(text.guess(3), (Tokens{4, 5, 1}));
   EXPECT_EQ(text.guess(1), Tokens{4});
+  EXPECT_EQ(text.guess(3, [](int32_t token) { return token == 5; }), (Tokens{4, 5}));
+  EXPECT_EQ(text.guess(3, [](int32_t token) { return token == 9; }), (Tokens{4, 5, 1}));
   text.add(9);  // 3 9 has not been seen
   EXPECT_TRUE(text.guess(3).empty());
   for (const int32_t t : {8, 2, 3})

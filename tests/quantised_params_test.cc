@@ -115,7 +115,7 @@ TEST(QuantisedParams, KeysThatDontGoTogetherAreRefused) {
   const config::Config nowhere = testing::small_config(
       words_of(kHf, {"quantization=int4", "save_quantized_params_path=/proc/x.gguf"}));
   EXPECT_TRUE(message_of([&] {
-                check_quantization(nowhere);
+                check_quantization_keys(nowhere);
               }).starts_with("save_quantized_params_path: /proc/x.gguf: cannot create: "));
   const std::string file = folder / "x.gguf";
   logits_of(words_of(kHf, {"quantization=int8", "save_quantized_params_path=" + file}));

@@ -250,7 +250,7 @@ Opened open(const Config& config, bool chats) {
   const serve::EngineOptions options = engine_options(config, chats);
   const int64_t vocab_size = models::gemma3::sizes_from(config).vocab_size;
   check(sampling_from(config), vocab_size);
-  serve::check_quantization(config);
+  serve::check_quantization_keys(config);
   auto reading = std::async(std::launch::async, [&] {
     const std::string path =
         data::tokenizer_path(config.text("tokenizer_path"), config.text("load_parameters_path"));

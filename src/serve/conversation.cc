@@ -91,6 +91,8 @@ Conversation::Tokens Conversation::generate(const Token& first,
   const auto ends = [&](int32_t id) { return id == end_ || id == tokenizer_.eos_id(); };
   const Text text = generate_text(engine_, tokenizer_, first, {slot_, sampling_, ends, show, stop});
   answer.full = text.full;
+  answer.guessed = text.guessed;
+  answer.right = text.right;
   Tokens out;
   for (const Token& token : text.tokens) {
     if (!ends(token.id)) out.push_back(token.id);

@@ -18,6 +18,8 @@ struct Answer {
   int64_t forgotten = 0;  // turns that were dropped from the front to make room, before it
   int64_t run = 0;        // tokens that prefill ran
   bool full = false;      // the slot was full before the answer's end
+  int64_t guessed = 0;    // tokens, from what the conversation said before
+  int64_t right = 0;      // of these
 };
 
 // What stands before the model's answer to a turn. `system`: before the text of the first one.

@@ -127,8 +127,7 @@ Engine::Engine(const config::Config& config, const models::gemma3::Devices& devi
                options.ahead, options.slots, kMostAhead);
   }
   if (!is_one_cpu(devices)) options_.ahead = 0;
-  check_quantization(config);
-  check_devices_quantize(config, is_one_cpu(devices));
+  check_quantization(config, is_one_cpu(devices));
   if (is_one_cpu(devices)) kernels::register_cpu_handlers(*devices.client);
   generation_ = make_model(options.slots);
   prefill_ = make_model(1);

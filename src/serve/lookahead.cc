@@ -21,14 +21,16 @@ void PromptLookup::add(int32_t token) {
   text_.push_back(token);
 }
 
-std::vector<int32_t> PromptLookup::guess(int64_t most) const {
+std::vector<int32_t> PromptLookup::guess(int64_t most,
+                                         const std::function<bool(int32_t)>& ends) const {
   for (const size_t n : kSizes) {
     if (text_.size() < n) continue;
     const auto it = next_.find(key(n));
     if (it == next_.end()) continue;
     const auto begin = text_.begin() + static_cast<std::ptrdiff_t>(it->second);
-    const auto left = std::min<std::ptrdiff_t>(most, text_.end() - begin);
-    return {begin, begin + left};
+    const auto stop = begin + std::min<std::ptrdiff_t>(most, text_.end() - begin);
+    const auto end = ends ? std::find_if(begin, stop, ends) : stop;
+    return {begin, end == stop ? stop : end + 1};
   }
   return {};
 }
@@ -61,11 +63,7 @@ Lookahead::Lookahead(Engine& engine, std::span<const int32_t> text, const Sampli
 std::vector<int32_t> Lookahead::guess() const {
   if (!can_guess_ || !payoff_.pays()) return {};
   const int64_t room = engine_.options().max_length - engine_.length(0) - 2;
-  std::vector<int32_t> out = lookup_.guess(std::clamp<int64_t>(room, 0, engine_.options().ahead));
-  if (!ends_) return out;
-  const auto end = std::find_if(out.begin(), out.end(), ends_);
-  if (end != out.end()) out.erase(end + 1, out.end());
-  return out;
+  return lookup_.guess(std::clamp<int64_t>(room, 0, engine_.options().ahead), ends_);
 }
 
 std::vector<Token> Lookahead::next() {

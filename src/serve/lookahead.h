@@ -17,8 +17,9 @@ namespace mt::serve {
 class PromptLookup {
  public:
   void add(int32_t token);
-  // Up to `most` tokens that followed the latest earlier place like the end of the text.
-  std::vector<int32_t> guess(int64_t most) const;
+  // Up to `most` tokens that followed the latest earlier place like the end of the text, and none
+  // behind one that `ends` a text.
+  std::vector<int32_t> guess(int64_t most, const std::function<bool(int32_t)>& ends = {}) const;
 
  private:
   static constexpr size_t kSizes[] = {3, 2};  // of n-grams; the first that was seen before counts
@@ -47,8 +48,8 @@ class Payoff {
 // is a plain one.
 class Lookahead {
  public:
-  // `text`: the prompt and the token that was chosen after it; insert() has been called. No guess
-  // goes on behind a token that `ends` the text, so that the caches hold nothing that follows it.
+  // `text`: the prompt and the token that was chosen after it; insert() has been called. Behind a
+  // token that `ends` the text nothing is guessed, so that nothing behind it is in the caches.
   Lookahead(Engine& engine, std::span<const int32_t> text, const Sampling& sampling,
             std::function<bool(int32_t)> ends = {}, int64_t slot = 0);
   std::vector<Token> next();  // one token or more

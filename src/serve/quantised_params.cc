@@ -65,7 +65,7 @@ void save(const WeightSource& source, Quantization quantization,
 
 }  // namespace
 
-void check_quantization(const config::Config& config) {
+void check_quantization_keys(const config::Config& config) {
   const std::string& quantization = config.text("quantization");
   const std::string& path = config.text("save_quantized_params_path");
   const std::string& weights = config.text("load_parameters_path");
@@ -82,7 +82,8 @@ void check_quantization(const config::Config& config) {
   if (!path.empty()) check_save_path(path, weights);
 }
 
-void check_devices_quantize(const config::Config& config, bool one_cpu) {
+void check_quantization(const config::Config& config, bool one_cpu) {
+  check_quantization_keys(config);
   if (one_cpu || config.text("quantization").empty()) return;
   throw fail(ErrorKind::kConfig,
              "quantization={}: only one CPU device computes with quantised blocks; set "
