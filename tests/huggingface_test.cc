@@ -11,6 +11,7 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/test_files.h"
 #include "models/gemma3/weights.h"
+#include "support/small_engine.h"
 #include "support/small_model.h"
 
 namespace mt {
@@ -190,6 +191,34 @@ TEST_F(Variants, ThreePrefixesMoreRowsAndVision) {
     SCOPED_TRACE(prefix);
     expect_same_logits(same, prefix, true);
   }
+}
+
+// A18: whatever the rows behind the vocabulary hold, no token is one of them.
+TEST_F(Variants, RowsBehindTheVocabularyAreNeverChosen) {
+  const TempFolder folder;
+  write_variant(folder.path(), read_file(kFolder + "/config.json"), "model.", true);
+  const config::Config c = serve::testing::small_config(
+      {"base_emb_dim=64", "head_dim=16", "base_mlp_dim=128", "vocab_size=256",
+       "query_pre_attn_scalar=16", "rope_linear_scaling_factor=1",
+       "load_parameters_path=" + folder.path()});
+  const auto devices = models::gemma3::open_devices(c);
+  constexpr int64_t kSlots = 8, kLength = 640;
+  serve::Engine engine(c, devices, {.slots = kSlots, .max_length = kLength, .chunk = 16});
+  engine.load_params();
+  const std::vector<int32_t> prompt{2, 5, 9};
+  for (int64_t s = 0; s < kSlots; ++s) {
+    engine.insert(engine.prefill(prompt, {.temperature = 50, .seed = static_cast<uint64_t>(s)}), s);
+  }
+  int32_t largest = 0, chosen = 0;
+  for (int64_t at = std::ssize(prompt); at < kLength - 1; ++at) {
+    for (const serve::Token& token : engine.generate()) {
+      ++chosen;
+      largest = std::max(largest, token.id);
+    }
+  }
+  EXPECT_GE(chosen, 5000);
+  EXPECT_LT(largest, 256);
+  EXPECT_GT(largest, 240) << "they were drawn from all rows";
 }
 
 // A19
