@@ -1,6 +1,7 @@
 // Prints what the CPU kernels reach beside what plain loops on as many threads can read, in one
 // run: the head of Gemma 3 270M (262144 x 640, Q8_0), then every format, then a layer's products.
-// kernels [SET] forces an instruction set: scalar, avx2, avx-vnni, avx512-vnni.
+// kernels [SET] forces an instruction set: scalar, avx2, avx-vnni, avx512-vnni. `kernels layer`
+// measures a layer's products alone.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -78,6 +79,7 @@ struct Product {
   const checkpoint::BlockFormat& format;
   Shape2 shape;
   const std::vector<uint8_t>& memory;
+  bool packed = false;
 
   int64_t bytes() const { return shape.rows * shape.columns / format.elements * format.bytes; }
   int64_t copies() const {
@@ -87,7 +89,7 @@ struct Product {
     for (int64_t i = 0; i < copies(); ++i) {
       const uint8_t* data = memory.data() + i * bytes();
       if (format.quantised()) {
-        const QuantisedWeight w{&format, data, shape.rows, out};
+        const QuantisedWeight w{&format, data, shape.rows, out, packed};
         quantised_matmul(engine, x.data(), m, shape.columns, {&w, 1});
       } else {
         const FloatWeight w{format.dtype, data, shape.rows, out};
@@ -100,9 +102,10 @@ struct Product {
 // One line: for 1, 4 and 16 rows the time and the bytes of weights a second, and for one row the
 // share of what plain loops read in the same moments.
 void print_product(const Engine& engine, const char* name, Shape2 shape, double limit,
-                   const std::vector<uint8_t>& memory) {
-  const Product product{*checkpoint::find_block_format(std::string_view(name)), shape, memory};
-  fmt::print("{:>5} {:>6} x {:<4}", name, shape.rows, shape.columns);
+                   const std::vector<uint8_t>& memory, bool packed = false) {
+  const auto& format = *checkpoint::find_block_format(std::string_view(name));
+  const Product product{format, shape, memory, packed};
+  fmt::print("{:>5} {:>6} x {:<4}{}", name, shape.rows, shape.columns, packed ? "p" : " ");
   for (const int64_t m : {1, 4, 8, 16, 512}) {
     const std::vector<float> x(static_cast<size_t>(m * shape.columns), 0.5F);
     constexpr size_t kLine = 64;  // XLA's results begin on a cache line
@@ -125,23 +128,34 @@ void print_product(const Engine& engine, const char* name, Shape2 shape, double 
   fmt::print("\n");
 }
 
-void measure(const Engine& engine) {
+// A layer's weights of Gemma 3 270M in both layouts, as they are in the file and packed (p).
+void print_layer(const Engine& engine, const std::vector<uint8_t>& memory) {
+  const auto both = [&](const char* name, Shape2 shape) {
+    print_product(engine, name, shape, 0.5, memory);
+    const auto& format = *checkpoint::find_block_format(std::string_view(name));
+    if (can_pack(engine, format, shape.rows)) {
+      print_product(engine, name, shape, 0.5, memory, true);
+    }
+  };
+  for (const char* name : {"Q5_0", "Q8_0"}) both(name, {2048, 640});
+  for (const char* name : {"Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"}) both(name, {640, 2048});
+}
+
+void measure(const Engine& engine, bool layer_only) {
   // Small numbers of all formats: bytes of 1 and 33 make no scale infinite.
   std::vector<uint8_t> memory(static_cast<size_t>(kHeadRows * kHeadColumns * 34 / 32));
   for (size_t i = 0; i < memory.size(); ++i) memory[i] = i % 3 == 0 ? 33 : 1;
   fmt::print("{} on {} threads; columns: 1 row of x (of plain reading), 4 rows, 16 rows\n",
              name(engine.set), engine.pool.threads());
+  if (layer_only) return print_layer(engine, memory);
   print_product(engine, "Q8_0", {kHeadRows, kHeadColumns}, 3, memory);
   for (const char* name : {"Q8_0", "Q4_K", "Q5_K", "Q6_K", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K",
                            "Q3_K", "BF16", "F16", "F32"}) {
     print_product(engine, name, {16384, 2048}, 0.5, memory);
   }
-  for (const char* name : {"Q5_0", "Q8_0", "BF16"}) {
-    print_product(engine, name, {2048, 640}, 0.5, memory);
-  }
-  for (const char* name : {"Q4_K", "Q6_K", "BF16"}) {
-    print_product(engine, name, {640, 2048}, 0.5, memory);
-  }
+  print_layer(engine, memory);
+  print_product(engine, "BF16", {2048, 640}, 0.5, memory);
+  print_product(engine, "BF16", {640, 2048}, 0.5, memory);
 }
 
 InstructionSet parse_set(std::string_view text) {
@@ -157,8 +171,9 @@ InstructionSet parse_set(std::string_view text) {
 int main(int argc, char** argv) {
   try {
     mt::kernels::Engine engine;
-    if (argc > 1) engine.set = mt::kernels::parse_set(argv[1]);
-    mt::kernels::measure(engine);
+    const bool layer = argc > 1 && std::string_view(argv[1]) == "layer";
+    if (argc > 1 && !layer) engine.set = mt::kernels::parse_set(argv[1]);
+    mt::kernels::measure(engine, layer);
     return EXIT_SUCCESS;
   } catch (const std::exception& error) {
     fmt::print(stderr, "kernels: {}\n", error.what());

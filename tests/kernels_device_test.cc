@@ -111,12 +111,12 @@ TEST(KernelsDevice, DequantisesToFloat32AndBfloat16) {
   }
 }
 
-// Numbers that 16 bits hold: multiples of 1/32767, one of each 32 being 1.
+// Numbers that 16 bits hold: multiples of 1/32639, one of each 32 being 1.
 Tensor exact_floats(const Shape& shape, uint64_t seed) {
   Tensor t = floats(shape, seed);
   auto x = t.mutable_data<float>();
   for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = i % 32 == 0 ? 1.0F : std::nearbyint(x[i] * 32767.0F) / 32767.0F;
+    x[i] = i % 32 == 0 ? 1.0F : std::nearbyint(x[i] * 32639.0F) / 32639.0F;
   }
   return t;
 }

@@ -1,10 +1,9 @@
 #include "checkpoint/gguf.h"
 
-#include <cstdlib>
-#include <new>
 #include <unordered_map>
 
 #include "base/error.h"
+#include "base/heap.h"
 #include "checkpoint/decode.h"
 
 namespace mt::checkpoint {
@@ -64,11 +63,8 @@ void GgufFile::read_f32(std::string_view name, int64_t first, std::span<float> o
 Tensor GgufFile::read_stored(std::string_view name) const {
   const StoredTensor tensor = impl_->stored(name);
   const auto bytes = static_cast<size_t>(tensor.info->stored_bytes);
-  constexpr size_t kLine = 64;  // what a device needs to read the bytes in place
-  const std::shared_ptr<void> memory(std::aligned_alloc(kLine, (bytes + kLine - 1) / kLine * kLine),
-                                     std::free);
-  if (memory == nullptr) throw std::bad_alloc();
-  const std::span<std::byte> all(static_cast<std::byte*>(memory.get()), bytes);
+  const std::shared_ptr<std::byte> memory = aligned_memory(bytes);
+  const std::span<std::byte> all(memory.get(), bytes);
   impl_->source.read_at(tensor.offset, all);
   return {DType::kU8, {tensor.info->stored_bytes}, all, memory};
 }

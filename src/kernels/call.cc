@@ -17,6 +17,7 @@ std::string dtype_name(int32_t dtype) {
     case ffi::kS32: return "s32";
     case ffi::kS64: return "s64";
     case ffi::kU8: return "u8";
+    case ffi::kU32: return "u32";
     case ffi::kF16: return "f16";
     case ffi::kF32: return "f32";
     case ffi::kF64: return "f64";
@@ -63,18 +64,26 @@ std::string to_string(const Operand& operand) {
 Operand Call::argument(int64_t i) const { return operand(frame_->arguments, i, "argument"); }
 Operand Call::result(int64_t i) const { return operand(frame_->results, i, "result"); }
 
-const ffi::Scalar& Call::scalar(std::string_view attribute, int32_t dtype) const {
+int64_t Call::find(std::string_view attribute) const {
   const ffi::Attributes& all = frame_->attributes;
   for (int64_t i = 0; i < all.size; ++i) {
-    if (std::string_view(all.names[i]->data, all.names[i]->size) != attribute) continue;
-    const auto* found = static_cast<const ffi::Scalar*>(all.values[i]);
-    if (all.types[i] != ffi::kScalarAttribute || found->dtype != dtype) {
-      throw fail(ErrorKind::kShape, "attribute {} is not an {}", attribute,
-                 dtype == ffi::kS64 ? "i64" : "f64");
-    }
-    return *found;
+    if (std::string_view(all.names[i]->data, all.names[i]->size) == attribute) return i;
   }
-  throw fail(ErrorKind::kShape, "attribute {} is missing", attribute);
+  return -1;
+}
+
+bool Call::has(std::string_view attribute) const { return find(attribute) >= 0; }
+
+const ffi::Scalar& Call::scalar(std::string_view attribute, int32_t dtype) const {
+  const int64_t i = find(attribute);
+  if (i < 0) throw fail(ErrorKind::kShape, "attribute {} is missing", attribute);
+  const ffi::Attributes& all = frame_->attributes;
+  const auto* found = static_cast<const ffi::Scalar*>(all.values[i]);
+  if (all.types[i] != ffi::kScalarAttribute || found->dtype != dtype) {
+    throw fail(ErrorKind::kShape, "attribute {} is not an {}", attribute,
+               dtype == ffi::kS64 ? "i64" : "f64");
+  }
+  return *found;
 }
 
 int64_t Call::integer(std::string_view attribute) const {

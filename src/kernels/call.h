@@ -30,9 +30,11 @@ class Call {
   Operand argument(int64_t i) const;
   Operand result(int64_t i) const;
   int64_t integer(std::string_view attribute) const;
+  bool has(std::string_view attribute) const;
   double number(std::string_view attribute) const;
 
  private:
+  int64_t find(std::string_view attribute) const;  // its number; -1: none
   const ffi::Scalar& scalar(std::string_view attribute, int32_t dtype) const;
   const ffi::CallFrame* frame_;
 };

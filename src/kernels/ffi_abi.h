@@ -59,6 +59,7 @@ enum DataType : int32_t {
   kS32 = 4,
   kS64 = 5,
   kU8 = 6,
+  kU32 = 8,
   kF16 = 10,
   kF32 = 11,
   kF64 = 12,

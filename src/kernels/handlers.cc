@@ -13,6 +13,7 @@
 #include "kernels/kernels.h"
 #include "kernels/norm.h"
 #include "kernels/products.h"
+#include "kernels/sample.h"
 #include "pjrt/ffi.h"
 
 namespace mt::kernels {
@@ -101,7 +102,12 @@ void quantised_matmul_call(const Call& call) {
             "argument {} is {}, a matrix of {} with {} columns expected", i + 1, to_string(w),
             format.name, k);
     check_f32_result(call, i, x, w.dims[0]);
-    weights.push_back({&format, w.data, w.dims[0], static_cast<float*>(call.result(i).data)});
+    const std::string packed = fmt::format("packed_{}", i);
+    weights.push_back({&format, w.data, w.dims[0], static_cast<float*>(call.result(i).data),
+                       call.has(packed) && call.integer(packed) != 0});
+    require(!weights.back().packed || can_pack({}, format, w.dims[0]),
+            "attribute {}: {} rows of {} can't be packed on this processor", packed, w.dims[0],
+            format.name);
   }
   quantised_matmul({}, static_cast<const float*>(x.data), x.rows(), k, weights);
 }
@@ -156,19 +162,51 @@ void* take_over(const Call& call, int64_t i, int64_t from) {
   return out.data;
 }
 
+// A token and its log-probability for each row.
+void check_choice(const Call& call, int64_t rows) {
+  const Operand token = call.result(0), log_prob = call.result(1);
+  const auto fits = [&](const Operand& result, int32_t dtype) {
+    return result.dtype == dtype && result.rank() == 1 && result.dims[0] == rows;
+  };
+  require(fits(token, ffi::kS32) && fits(log_prob, ffi::kF32),
+          "results are {} and {}, expected s32[{}] and f32[{}]", to_string(token),
+          to_string(log_prob), rows, rows);
+}
+
 void greedy_call(const Call& call) {
   const Operand logits = call.argument(0), token = call.result(0), log_prob = call.result(1);
   require(call.argument_count() == 1 && call.result_count() == 2 && logits.rank() == 2 &&
               logits.dtype == ffi::kF32 && logits.last() >= 1,
           "argument 0 is {}, expected f32[B, V] alone", to_string(logits));
-  const auto fits = [&](const Operand& result, int32_t dtype) {
-    return result.dtype == dtype && result.rank() == 1 && result.dims[0] == logits.dims[0];
-  };
-  require(fits(token, ffi::kS32) && fits(log_prob, ffi::kF32),
-          "results are {} and {}, expected s32[{}] and f32[{}]", to_string(token),
-          to_string(log_prob), logits.dims[0], logits.dims[0]);
+  check_choice(call, logits.dims[0]);
   greedy({}, static_cast<const float*>(logits.data), logits.dims[0], logits.dims[1],
          static_cast<int32_t*>(token.data), static_cast<float*>(log_prob.data));
+}
+
+void sample_call(const Call& call) {
+  require(call.argument_count() == 4 && call.result_count() == 2,
+          "{} arguments and {} results, expected 4 and 2", call.argument_count(),
+          call.result_count());
+  const Operand logits = call.argument(0), settings = call.argument(2);
+  require(logits.rank() == 2 && logits.dtype == ffi::kF32 && logits.last() >= 1,
+          "argument 0 is {}, expected f32[B, V]", to_string(logits));
+  const int64_t rows = logits.dims[0];
+  check_shape(call.argument(1), 1, ffi::kF32, {rows, logits.last()});
+  require(settings.rank() == 2 && settings.dtype == ffi::kF32 && settings.dims[0] == rows &&
+              settings.last() > kSampleAdjusts,
+          "argument 2 is {}, expected f32[{}, {} or more]", to_string(settings), rows,
+          kSampleAdjusts + 1);
+  check_shape(call.argument(3), 3, ffi::kU32, {rows, 2});
+  check_choice(call, rows);
+  const SampleBatch batch{.rows = rows,
+                          .vocabulary = logits.last(),
+                          .logits = static_cast<const float*>(logits.data),
+                          .adjusted = static_cast<const float*>(call.argument(1).data),
+                          .settings = static_cast<const float*>(settings.data),
+                          .columns = settings.last(),
+                          .keys = static_cast<const uint32_t*>(call.argument(3).data)};
+  sample({}, batch, static_cast<int32_t*>(call.result(0).data),
+         static_cast<float*>(call.result(1).data));
 }
 
 void rms_norm_call(const Call& call) {
@@ -282,6 +320,7 @@ constexpr Target kTargets[] = {
     {"mt_matvec", handler<matvec_call>},
     {"mt_cache_attention", handler<cache_attention_call>},
     {"mt_greedy", handler<greedy_call>},
+    {"mt_sample", handler<sample_call>},
     {"mt_rms_norm", handler<rms_norm_call>},
 };
 

@@ -85,6 +85,18 @@ struct Activations {
   }
 };
 
+// The largest integer of an activation: its two bytes, the low one signed, are at most 127 each.
+constexpr float kLargestActivation = 127 * 256 + 127;
+
+// 32 activations as packed rows (packed.h) meet them: each integer as 256 * high + low.
+struct alignas(32) ActivationStep {
+  int8_t high[32], low[32];
+  float scale;
+  int32_t minus_sum[3];  // of the integers: of the first 16, the others, all; negative
+  float sum[2];          // of the first 16 and the others, times the scale
+  float unused[2];
+};
+
 // The block formats of checkpoint/gguf_blocks.h that products take.
 enum class Format : uint8_t {
   kQ4_0,
@@ -126,6 +138,21 @@ struct FormatKernels {
   // Rows times the first `m` rows of x, straight from the blocks; null if unpacking first is as
   // good. A result does not depend on m.
   void (*dot)(BlockRows w, Activations x, int64_t m, Results out) = nullptr;
+};
+
+// Weight rows in panels of kPackedRows (packed.h).
+struct PackedRows {
+  const uint8_t* data = nullptr;
+  int64_t panels = 0;
+  int64_t panel_bytes = 0;
+  int64_t k = 0;
+};
+
+struct PackedKernels {
+  // Panels times `m` rows of activations, each of k / 32 steps. A result does not depend on m.
+  void (*dot)(PackedRows w, const ActivationStep* x, int64_t m, Results out) = nullptr;
+  // KernelTable::prepare_panel's, straight from a packed panel.
+  void (*prepare_panel)(const uint8_t* packed, int64_t k, std::byte* panel) = nullptr;
 };
 
 struct Extent {
@@ -231,6 +258,9 @@ struct KernelTable {
   int64_t panel_chunk_bytes = 0;
   void (*prepare_panel)(const UnpackedRows& rows, std::byte* panel) = nullptr;
   void (*dot_panels)(const Panels& panels, Activations x, Extent wanted, Results out) = nullptr;
+  // Packed rows, by Format; null where the set has no such loops.
+  std::array<PackedKernels, kFormats> packed{};
+  void (*quantise_packed)(const float* x, int64_t k, ActivationStep* out) = nullptr;
   // The values of an unpacked weight row.
   void (*to_f32)(Rows w, bool minimum, float* out) = nullptr;
   std::array<void (*)(const void* in, int64_t k, float* out), kFloats> widen{};  // by Float

@@ -23,7 +23,12 @@
 // |                     | [B, T, H/2]; x [B,T,N,H]   |                       |                   |
 // | mt_greedy           | logits f32 [B, V]          | none                  | token s32 [B],    |
 // |                     |                            |                       | log prob f32 [B]  |
+// | mt_sample           | logits and adjusted ones   | none                  | token s32 [B],    |
+// |                     | f32 [B, V], settings       |                       | log prob f32 [B]  |
+// |                     | f32 [B, 8 or more], keys   |                       |                   |
+// |                     | u32 [B, 2]                 |                       |                   |
 //
+// A weight of mt_quantised_matmul whose attribute packed_i is 1 has its rows packed (packed.h).
 // mt_dequantise: values as checkpoint's, to the last bit in f32 (but that a NaN of F16 may come out
 // quiet); bf16 rounds to nearest even.
 // Types: F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K.
@@ -31,7 +36,8 @@
 // scale of their own; products are summed as integers over 4 to 32 values, then in float32. A row
 // of x with an infinity or NaN gives NaN. Types: the Q ones. Every weight is read once, however
 // many rows x has. mt_matvec: x times each weight's transpose, in float32.
-// mt_cache_attention: cache_attention.h. mt_greedy: greedy.h. mt_rms_norm: norm.h.
+// mt_cache_attention: cache_attention.h. mt_greedy: greedy.h. mt_sample: sample.h.
+// mt_rms_norm: norm.h.
 #pragma once
 
 #include "pjrt/client.h"

@@ -27,7 +27,7 @@ int usable_cpus() {
 
 }  // namespace
 
-Pool::Pool(int threads) {
+Pool::Pool(int threads) : shares_(static_cast<size_t>(std::max(1, threads))) {
   for (int i = 1; i < threads; ++i) workers_.emplace_back([this, i] { serve(i); });
 }
 
@@ -45,8 +45,11 @@ void Pool::run(int64_t tasks, const Work& work) {
     return;
   }
   work_ = &work;
-  tasks_ = tasks;
-  next_.store(0, std::memory_order_relaxed);
+  for (int64_t i = 0; i < threads(); ++i) {
+    Share& share = shares_[static_cast<size_t>(i)];
+    share.next.store(tasks * i / threads(), std::memory_order_relaxed);
+    share.end = tasks * (i + 1) / threads();
+  }
   state_.store(kOpen, std::memory_order_release);
   loops_.fetch_add(1, std::memory_order_release);
   loops_.notify_all();
@@ -56,9 +59,13 @@ void Pool::run(int64_t tasks, const Work& work) {
 }
 
 void Pool::take_tasks(int thread) {
-  for (int64_t i = next_.fetch_add(1, std::memory_order_relaxed); i < tasks_;
-       i = next_.fetch_add(1, std::memory_order_relaxed)) {
-    (*work_)(i, thread);
+  const int all = threads();
+  for (int i = 0; i < all; ++i) {
+    Share& share = shares_[static_cast<size_t>((thread + i) % all)];
+    for (int64_t task = share.next.fetch_add(1, std::memory_order_relaxed); task < share.end;
+         task = share.next.fetch_add(1, std::memory_order_relaxed)) {
+      (*work_)(task, thread);
+    }
   }
 }
 

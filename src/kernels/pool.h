@@ -25,7 +25,8 @@ class Pool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls work(task, thread) once for every task in [0, tasks), in any order; `thread` is in
+  // Calls work(task, thread) once for every task in [0, tasks), in any order, each thread beginning
+  // at a place of its own; `thread` is in
   // [0, threads()) and no two calls at the same time have the same. Returns when all are done.
   // `work` must not throw.
   using Work = std::function<void(int64_t task, int thread)>;
@@ -38,8 +39,13 @@ class Pool {
 
   std::mutex loop_mutex_;  // held by the caller whose loop runs
   const Work* work_ = nullptr;
-  int64_t tasks_ = 0;
-  alignas(64) std::atomic<int64_t> next_{0};    // task
+  // A thread takes the tasks of its own share one after the other, which lie side by side in memory
+  // where the tasks' numbers do, and then what is left of others'.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+  std::vector<Share> shares_;
   alignas(64) std::atomic<uint32_t> state_{0};  // kOpen, plus the number of workers inside
   alignas(64) std::atomic<uint32_t> loops_{0};  // counts loops; what workers watch
   std::atomic<bool> stopping_{false};

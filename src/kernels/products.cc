@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "kernels/packed.h"
 
 namespace mt::kernels {
 namespace {
@@ -173,7 +174,15 @@ struct Task {
   const uint8_t* blocks;
   int64_t rows, row_bytes;
   Format format;
+  bool packed;
   Results out;  // of its first row
+};
+
+// Rows of x, as far as the weights need them.
+struct Inputs {
+  int64_t m = 0;
+  Activations rows;
+  const ActivationStep* steps = nullptr;  // for packed weights
 };
 
 // A thread's own memory: rows unpacked, and panels made of them.
@@ -189,37 +198,51 @@ int64_t panels_together(const KernelTable& table, int64_t k) {
   return std::max<int64_t>(1, kBytes / (chunk_count(k) * table.panel_chunk_bytes));
 }
 
-void multiply_panels(const KernelTable& table, const Task& task, int64_t m, Activations x,
+// Panel rows [n, n + panel_rows) of a task to `panel`.
+void prepare(const KernelTable& table, const Task& task, int64_t n, const Workspace& work,
+             std::byte* panel) {
+  const FormatKernels& kernels = table.formats[static_cast<size_t>(task.format)];
+  if (task.packed) {
+    const PackedKernels& packed = table.packed[static_cast<size_t>(task.format)];
+    return packed.prepare_panel(task.blocks + n * task.row_bytes, work.unpacked.k, panel);
+  }
+  for (int64_t i = 0; i < table.panel_rows; ++i) {
+    const int64_t row = std::min(n + i, task.rows - 1);
+    kernels.unpack(task.blocks + row * task.row_bytes, work.unpacked, i);
+  }
+  table.prepare_panel({work.unpacked, has_minimum(task.format), has_scale_by_16(task.format)},
+                      panel);
+}
+
+void multiply_panels(const KernelTable& table, const Task& task, const Inputs& x,
                      const Workspace& work) {
   const int64_t lanes = table.panel_rows;
-  const int64_t panel_bytes = chunk_count(x.k) * table.panel_chunk_bytes;
-  const UnpackedRows rows{work.unpacked, has_minimum(task.format), has_scale_by_16(task.format)};
-  const auto unpack = table.formats[static_cast<size_t>(task.format)].unpack;
+  const int64_t panel_bytes = chunk_count(x.rows.k) * table.panel_chunk_bytes;
   for (int64_t n = 0; n < task.rows; n += work.most_panels * lanes) {
     const int64_t columns = std::min(work.most_panels * lanes, task.rows - n);
-    Panels panels{work.panels, 0, rows.minimum, rows.by_16};
+    Panels panels{work.panels, 0, has_minimum(task.format), has_scale_by_16(task.format)};
     for (int64_t at = 0; at < columns; at += lanes) {
-      for (int64_t i = 0; i < lanes; ++i) {
-        const int64_t row = std::min(n + at + i, task.rows - 1);
-        unpack(task.blocks + row * task.row_bytes, work.unpacked, i);
-      }
-      table.prepare_panel(rows, work.panels + panels.count++ * panel_bytes);
+      prepare(table, task, n + at, work, work.panels + panels.count++ * panel_bytes);
     }
-    table.dot_panels(panels, x, {m, columns}, {task.out.data + n, task.out.stride});
+    table.dot_panels(panels, x.rows, {x.m, columns}, {task.out.data + n, task.out.stride});
   }
 }
 
-void multiply(const KernelTable& table, const Task& task, int64_t m, Activations x,
-              const Workspace& work) {
+void multiply(const KernelTable& table, const Task& task, const Inputs& x, const Workspace& work) {
   const FormatKernels& kernels = table.formats[static_cast<size_t>(task.format)];
-  if (m <= kFewRows && kernels.dot != nullptr) {
-    return kernels.dot({task.blocks, task.rows, task.row_bytes}, x, m, task.out);
+  if (x.m > kFewRows && work.most_panels > 0) return multiply_panels(table, task, x, work);
+  if (task.packed) {
+    const PackedRows rows{task.blocks, task.rows / kPackedRows, task.row_bytes * kPackedRows,
+                          x.rows.k};
+    return table.packed[static_cast<size_t>(task.format)].dot(rows, x.steps, x.m, task.out);
   }
-  if (m > kFewRows && work.most_panels > 0) return multiply_panels(table, task, m, x, work);
+  if (x.m <= kFewRows && kernels.dot != nullptr) {
+    return kernels.dot({task.blocks, task.rows, task.row_bytes}, x.rows, x.m, task.out);
+  }
   for (int64_t n = 0; n < task.rows; ++n) {
     kernels.unpack(task.blocks + n * task.row_bytes, work.unpacked, 0);
     const Results out{task.out.data + n, task.out.stride};
-    table.dot_unpacked(work.unpacked, has_minimum(task.format), x, m, out);
+    table.dot_unpacked(work.unpacked, has_minimum(task.format), x.rows, x.m, out);
   }
 }
 
@@ -237,6 +260,73 @@ std::byte* scratch_of(int64_t bytes) {
 
 }  // namespace
 
+bool can_pack(const Engine& engine, const BlockFormat& format, int64_t rows) {
+  const auto known = format_of(format);
+  return known && rows % kPackedRows == 0 &&
+         kernels_for(engine.set).packed[static_cast<size_t>(*known)].dot != nullptr;
+}
+
+void pack_rows(const Engine& engine, const BlockFormat& format, const void* blocks, int64_t rows,
+               int64_t k, void* out) {
+  MT_CHECK(rows % kPackedRows == 0 && k % format.elements == 0);
+  const int64_t row_bytes = k / format.elements * format.bytes;
+  Pieces pieces;
+  pieces.add(rows, row_bytes);
+  pieces.run(engine.pool, [&](const Piece& piece, int) {
+    for (int64_t n = piece.begin; n < piece.end; n += kPackedRows) {
+      pack_panel(*format_of(format), static_cast<const uint8_t*>(blocks) + n * row_bytes, row_bytes,
+                 static_cast<uint8_t*>(out) + n * row_bytes);
+    }
+  });
+}
+
+namespace {
+
+// Where a call's activations and its threads' workspaces lie in one piece of memory.
+class Layout {
+ public:
+  Layout(const KernelTable& table, int64_t m, int64_t k, std::span<const QuantisedWeight> weights) {
+    const bool panels = m > kFewRows && table.panel_rows > 0;
+    const auto is_packed = [](const QuantisedWeight& w) { return w.packed; };
+    together_ = panels ? table.panel_rows : 1;
+    most_panels_ = panels ? panels_together(table, k) : 0;
+    constexpr int64_t kT = Activations::kTogether;
+    m_padded_ = m == 1 ? 1 : (m + kT - 1) / kT * kT;
+    steps_ = !panels && std::any_of(weights.begin(), weights.end(), is_packed);
+    rows_ = panels || !std::all_of(weights.begin(), weights.end(), is_packed);
+    if (rows_) x_bytes_ = Activations::bytes(m_padded_, k);
+    if (steps_) step_bytes_ = (m * k / 32 * int64_t{sizeof(ActivationStep)} + 63) / 64 * 64;
+    unpacked_bytes_ = Rows::bytes(together_, k);
+    thread_bytes_ = unpacked_bytes_ + most_panels_ * chunk_count(k) * table.panel_chunk_bytes;
+    k_ = k;
+  }
+  int64_t bytes(int threads) const { return x_bytes_ + step_bytes_ + thread_bytes_ * threads; }
+
+  // x in all forms that are needed.
+  Inputs inputs(const Engine& engine, const float* x, int64_t m, std::byte* memory) const {
+    Inputs out{m, {memory, m_padded_, k_}, nullptr};
+    if (rows_) quantise(engine, x, m, out.rows);
+    if (!steps_) return out;
+    auto* steps = reinterpret_cast<ActivationStep*>(memory + x_bytes_);
+    for (int64_t i = 0; i < m; ++i) {
+      kernels_for(engine.set).quantise_packed(x + i * k_, k_, steps + i * (k_ / 32));
+    }
+    out.steps = steps;
+    return out;
+  }
+  Workspace workspace(int thread, std::byte* memory) const {
+    std::byte* mine = memory + x_bytes_ + step_bytes_ + thread * thread_bytes_;
+    return {{mine, together_, k_}, mine + unpacked_bytes_, most_panels_};
+  }
+
+ private:
+  int64_t together_ = 1, most_panels_ = 0, m_padded_ = 1, k_ = 0;
+  bool rows_ = true, steps_ = false;
+  int64_t x_bytes_ = 0, step_bytes_ = 0, unpacked_bytes_ = 0, thread_bytes_ = 0;
+};
+
+}  // namespace
+
 void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k,
                       std::span<const QuantisedWeight> weights) {
   if (k == 0) {
@@ -244,18 +334,9 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
     return;
   }
   const KernelTable& table = kernels_for(engine.set);
-  const bool panels = m > kFewRows && table.panel_rows > 0;
-  const int64_t together = panels ? table.panel_rows : 1;
-  const int64_t most_panels = panels ? panels_together(table, k) : 0;
-  constexpr int64_t kT = Activations::kTogether;
-  const int64_t m_padded = m == 1 ? 1 : (m + kT - 1) / kT * kT;
-  const int64_t x_bytes = Activations::bytes(m_padded, k),
-                unpacked_bytes = Rows::bytes(together, k);
-  const int64_t thread_bytes =
-      unpacked_bytes + most_panels * chunk_count(k) * table.panel_chunk_bytes;
-  std::byte* memory = scratch_of(x_bytes + thread_bytes * engine.pool.threads());
-  const Activations rows{memory, m_padded, k};
-  quantise(engine, x, m, rows);
+  const Layout layout(table, m, k, weights);
+  std::byte* memory = scratch_of(layout.bytes(engine.pool.threads()));
+  const Inputs inputs = layout.inputs(engine, x, m, memory);
   const auto row_bytes = [&](const QuantisedWeight& w) {
     return k / w.format->elements * w.format->bytes;
   };
@@ -267,9 +348,9 @@ void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k
                     piece.end - piece.begin,
                     row_bytes(w),
                     *format_of(*w.format),
+                    w.packed,
                     {w.out + piece.begin, w.rows}};
-    std::byte* mine = memory + x_bytes + thread * thread_bytes;
-    multiply(table, task, m, rows, {{mine, together, k}, mine + unpacked_bytes, most_panels});
+    multiply(table, task, inputs, layout.workspace(thread, memory));
   });
 }
 

@@ -29,10 +29,18 @@ struct QuantisedWeight {
   const void* blocks = nullptr;
   int64_t rows = 0;
   float* out = nullptr;  // [m, rows]
+  bool packed = false;   // by pack_rows
 };
 // x[m, k] times each weight's transpose.
 void quantised_matmul(const Engine& engine, const float* x, int64_t m, int64_t k,
                       std::span<const QuantisedWeight> weights);
+
+// Whether products with this many rows are faster when they are packed (packed.h): this instruction
+// set has the loops, and the rows fill panels.
+bool can_pack(const Engine& engine, const checkpoint::BlockFormat& format, int64_t rows);
+// The blocks of `rows` rows of k columns to as many bytes at `out`, packed.
+void pack_rows(const Engine& engine, const checkpoint::BlockFormat& format, const void* blocks,
+               int64_t rows, int64_t k, void* out);
 
 struct FloatWeight {
   DType dtype = DType::kF32;  // or kF16, kBF16

@@ -56,13 +56,13 @@ TEST_P(Kernels, DequantisedValuesAreTheCheckpointsToTheLastBit) {
   }
 }
 
-// x as products see it: for each 32 values, integers of at most 32767 times a scale.
+// x as products see it: for each 32 values, integers of at most 32639 times a scale.
 std::vector<float> rounded(const std::vector<float>& x) {
   std::vector<float> out;
   for (size_t at = 0; at < x.size(); at += 32) {
     float largest = 0;
     for (size_t i = at; i < at + 32; ++i) largest = std::max(largest, std::abs(x[i]));
-    const float scale = largest / 32767.0F;
+    const float scale = largest / 32639.0F;
     for (size_t i = at; i < at + 32; ++i) out.push_back(scale * std::nearbyint(x[i] / scale));
   }
   return out;
@@ -165,6 +165,105 @@ TEST_P(Kernels, SeveralWeightsShareTheirActivations) {
   for (size_t i = 0; i < 3; ++i) {
     expect_product(out[i], rounded(x), {decoded(block_format(names[i]), blocks[i]), rows[i]},
                    epsilons(names[i]), names[i]);
+  }
+}
+
+std::vector<uint8_t> packed(const Engine& engine, const checkpoint::BlockFormat& format,
+                            const std::vector<uint8_t>& blocks, int64_t rows, int64_t k) {
+  std::vector<uint8_t> out(blocks.size());
+  pack_rows(engine, format, blocks.data(), rows, k, out.data());
+  return out;
+}
+
+// Packed rows: the same products, each row of x alone as among others.
+TEST_P(Kernels, PackedRowsGiveTheProductInDouble) {
+  for (const char* name : kQuantised) {
+    const auto& format = block_format(name);
+    if (!can_pack(engine, format, 16)) continue;
+    EXPECT_FALSE(can_pack(engine, format, 40));
+    for (const int64_t k : {format.elements, 3 * format.elements, int64_t{1280}}) {
+      for (const int64_t rows : {16, 208}) {
+        const auto blocks = random_blocks(format, rows * k / format.elements, 7);
+        const auto in_panels = packed(engine, format, blocks, rows, k);
+        const Matrix w{decoded(format, blocks), rows};
+        std::vector<float> alone;
+        for (const int64_t m : {1, 2, 3, 7, 8, 9, 21, 45}) {
+          const std::vector<float> x = random_floats(m * k, 11);
+          std::vector<float> out(static_cast<size_t>(m * rows), kNaN);
+          const QuantisedWeight weight{&format, in_panels.data(), rows, out.data(), true};
+          quantised_matmul(engine, x.data(), m, k, {&weight, 1});
+          expect_product(out, rounded(x), w, epsilons(name), name);
+          out.resize(static_cast<size_t>(rows));
+          if (m == 1) alone = out;
+          if (m > kFewRows) continue;
+          EXPECT_EQ(bits(out), bits(alone)) << name << ", " << m << " rows";
+        }
+      }
+    }
+  }
+}
+
+// One call with packed rows and others, for few rows of x and many.
+TEST_P(Kernels, PackedRowsBesideOthers) {
+  constexpr int64_t kK = 512, kRows = 32;
+  const auto& format = block_format("Q5_0");
+  if (!can_pack(engine, format, kRows)) return;
+  const auto blocks = random_blocks(format, kRows * kK / 32, 7);
+  const auto in_panels = packed(engine, format, blocks, kRows, kK);
+  const Matrix w{decoded(format, blocks), kRows};
+  for (const int64_t m : {1, 5, 20}) {
+    const std::vector<float> x = random_floats(m * kK, 11);
+    std::vector<float> a(static_cast<size_t>(m * kRows), kNaN), b = a;
+    const QuantisedWeight weights[] = {{&format, in_panels.data(), kRows, a.data(), true},
+                                       {&format, blocks.data(), kRows, b.data()}};
+    quantised_matmul(engine, x.data(), m, kK, weights);
+    expect_product(a, rounded(x), w, 32, "packed");
+    expect_product(b, rounded(x), w, 32, "as in the file");
+  }
+}
+
+// The extremes of a format's integers and of the activations', where sums of bytes could overflow.
+TEST_P(Kernels, PackedExtremes) {
+  constexpr int64_t kK = 4096;
+  for (const char* name : {"Q8_0", "Q5_0", "Q4_0"}) {
+    const auto& format = block_format(name);
+    if (!can_pack(engine, format, 16)) continue;
+    for (const int byte : {0x00, 0x7f, 0x80, 0xff}) {
+      std::vector<uint8_t> blocks(static_cast<size_t>(16 * kK / 32 * format.bytes),
+                                  static_cast<uint8_t>(byte));
+      for (size_t at = 0; at < blocks.size(); at += static_cast<size_t>(format.bytes)) {
+        blocks[at] = 0;
+        blocks[at + 1] = 0x3c;  // 1
+      }
+      const auto in_panels = packed(engine, format, blocks, 16, kK);
+      const Matrix w{decoded(format, blocks), 16};
+      for (const float value : {1.0F, -1.0F}) {
+        const std::vector<float> x(kK, value);
+        std::vector<float> out(16, kNaN);
+        const QuantisedWeight weight{&format, in_panels.data(), 16, out.data(), true};
+        quantised_matmul(engine, x.data(), 1, kK, {&weight, 1});
+        expect_product(out, x, w, 32, name);
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, PackedRowsMeetWhatIsNotFinite) {
+  constexpr int64_t kK = 96, kRows = 16, kM = 2;
+  const auto& format = block_format("Q5_0");
+  if (!can_pack(engine, format, kRows)) return;
+  const auto blocks = random_blocks(format, kRows * kK / 32, 3);
+  const auto in_panels = packed(engine, format, blocks, kRows, kK);
+  for (const float bad : {kNaN, std::numeric_limits<float>::infinity(), 0.0F, 1e-44F}) {
+    std::vector<float> x = random_floats(kM * kK, 1), out(kM * kRows);
+    std::fill(x.begin(), x.begin() + kK, 0.0F);
+    x[40] = bad;
+    const QuantisedWeight w{&format, in_panels.data(), kRows, out.data(), true};
+    quantised_matmul(engine, x.data(), kM, kK, {&w, 1});
+    for (size_t n = 0; n < kRows; ++n) {
+      EXPECT_EQ(std::isnan(out[n]), bad != bad || bad > 1) << bad;
+      EXPECT_TRUE(std::isfinite(out[kRows + n])) << "the other row";
+    }
   }
 }
 

@@ -40,7 +40,7 @@ float scale_of(const float* x, int64_t count) {
     if (!std::isfinite(x[i])) return std::numeric_limits<float>::quiet_NaN();
     largest = std::max(largest, std::abs(x[i]));
   }
-  const float scale = largest / 32767.0F;
+  const float scale = largest / kLargestActivation;
   return scale < std::numeric_limits<float>::min() ? 0.0F : scale;
 }
 

@@ -178,10 +178,10 @@ struct Ymm {
   }
 };
 
-struct Step {  // of 32 activations; both 0 where they are too small for an inverse
+struct ActivationScale {  // of 32 of them; both 0 where they are too small for an inverse
   float scale, inverse;
 };
-inline Step step_of(const float* x) {
+inline ActivationScale scale_of(const float* x) {
   const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
   __m256i largest = _mm256_setzero_si256();
   for (int i = 0; i < 32; i += 8) {
@@ -192,7 +192,7 @@ inline Step step_of(const float* x) {
   m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0x4e));
   m = _mm_max_epu32(m, _mm_shuffle_epi32(m, 0xb1));
   if (_mm_cvtsi128_si32(m) >= 0x7f800000) return {__builtin_nanf(""), 0};  // infinity or NaN
-  const float scale = _mm_cvtss_f32(_mm_castsi128_ps(m)) / 32767.0F;
+  const float scale = _mm_cvtss_f32(_mm_castsi128_ps(m)) / kLargestActivation;
   if (scale < 1.17549435e-38F) return {0, 0};
   return {scale, 1.0F / scale};
 }
@@ -220,7 +220,7 @@ inline void quantise_row(const float* x, Activations out, int64_t row) {
     for (int64_t i = 0; i < kChunk; ++i) last[i] = 0;
   }
   for (int64_t at = 0; at < out.k; at += 32) {
-    const Step step = step_of(x + at);
+    const ActivationScale step = scale_of(x + at);
     __m256i a = _mm256_setzero_si256(), b = a;
     if (step.inverse != 0) {
       a = rounded_16(x + at, step.inverse);

@@ -13,6 +13,7 @@ bool in_blocks(const nnx::Variable& weight) { return weight.type.dtype == DType:
 
 // Rows of a stored matrix, [..., row] -> [..., columns].
 Value decode(const nnx::Variable& weight, Value rows, DType dtype) {
+  MT_CHECK(!weight.stored->packed);  // only where every product is the kernel's
   if (!in_blocks(weight)) return ir::cast(rows, dtype);
   Shape shape = rows.shape();
   shape.back() = weight.stored->columns;
@@ -28,6 +29,7 @@ std::vector<Value> call_kernel(Value x, const std::vector<const nnx::Variable*>&
   std::vector<ir::Type> results;
   for (size_t i = 0; i < weights.size(); ++i) {
     if (blocks) call.integers["type_" + std::to_string(i)] = weights[i]->stored->block_type;
+    if (weights[i]->stored->packed) call.integers["packed_" + std::to_string(i)] = 1;
     operands.push_back(weights[i]->value);
     results.push_back({DType::kF32, {x.dim(0), weights[i]->type.shape[0]}});
   }

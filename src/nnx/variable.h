@@ -37,6 +37,7 @@ struct StoredForm {
   int64_t columns = 0;
   bool multiplied = false;  // of a token table: by sqrt(emb_dim)
   int64_t most_rows = 16;   // of x, for which the CPU's kernels are faster than decoding it first
+  bool packed = false;      // its rows lie as kernels::pack_rows puts them
   Shape shape;              // the parameter's own
 };
 

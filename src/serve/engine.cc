@@ -197,7 +197,10 @@ void Engine::open_params() {
   if (source_ != nullptr && is_one_cpu(devices_)) {
     models::gemma3::StoredOptions stored;
     stored.blocks = !config_.flag("dequantize_weights") || !config_.text("quantization").empty();
-    if (kernels::multiplies_many_rows()) stored.most_rows = std::numeric_limits<int64_t>::max();
+    if (kernels::multiplies_many_rows()) {
+      stored.most_rows = std::numeric_limits<int64_t>::max();
+      stored.pack = true;
+    }
     models::gemma3::keep_stored(*generation_, *source_, stored);
     models::gemma3::keep_stored(*prefill_, *source_, stored);
   }

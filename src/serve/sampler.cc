@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "ir/random.h"
+#include "kernels/sample.h"
 
 namespace mt::serve {
 namespace {
@@ -10,6 +11,12 @@ namespace {
 using ir::Direction;
 using ir::Value;
 using Values = std::vector<Value>;
+
+static_assert(int{kTemperature} == int{kernels::kSampleTemperature} &&
+              int{kTopK} == int{kernels::kSampleTopK} &&
+              int{kNucleusP} == int{kernels::kSampleNucleusP} &&
+              int{kMinP} == int{kernels::kSampleMinP} &&
+              int{kAdjusts} == int{kernels::kSampleAdjusts});
 
 Value unsigned_full(ir::Graph& g, const Shape& shape, uint32_t v) {
   return ir::full(g, DType::kU32, shape, static_cast<double>(v));
@@ -134,6 +141,13 @@ Chosen greedy(Value logits_bv, bool cpu_kernels) {
 Chosen sample(Value logits_bv, Value adjusted_bv, Value settings_bn, Value keys_b2,
               bool cpu_kernels) {
   ir::Graph& g = *logits_bv.graph;
+  if (cpu_kernels) {
+    const Shape rows{logits_bv.dim(0)};
+    const Values out =
+        ir::custom_call(g, {.target = "mt_sample"}, {logits_bv, adjusted_bv, settings_bn, keys_b2},
+                        {{DType::kS32, rows}, {DType::kF32, rows}});
+    return {out[0], out[1]};
+  }
   const Value temperature = column(settings_bn, kTemperature);
   // The largest of logit / T + Gumbel noise is a draw from softmax(logit / T). The uniform numbers
   // stay off 0, whose logarithm would be infinite; a smaller T is the same as this one, but for
@@ -144,7 +158,7 @@ Chosen sample(Value logits_bv, Value adjusted_bv, Value settings_bn, Value keys_
   const Value noisy = limited(adjusted_bv, settings_bn) / ir::expand_dims(divisor, 1) + noise;
   const Value drawn = above(temperature, 0);
   const Chosen chosen = with_log_prob(ir::select(drawn, best(noisy), best(adjusted_bv)), logits_bv);
-  const Chosen plain = greedy(logits_bv, cpu_kernels);
+  const Chosen plain = greedy(logits_bv);
   const Value own = ir::logical_or(drawn, above(column(settings_bn, kAdjusts), 0));
   return {ir::select(own, chosen.token_b, plain.token_b),
           ir::select(own, chosen.log_prob_b, plain.log_prob_b)};

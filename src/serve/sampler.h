@@ -16,7 +16,8 @@ struct Chosen {
 // logits f32 [B, V]. `cpu_kernels`: by mt_greedy (kernels/kernels.h).
 Chosen greedy(ir::Value logits_bv, bool cpu_kernels = false);
 // By settings f32 [B, kSettings] and keys u32 [B, 2], from the adjusted logits. A row that is
-// greedy and not adjusted gets greedy()'s result to the bit, as without neighbours.
+// greedy and not adjusted gets greedy()'s result to the bit, as without neighbours. `cpu_kernels`:
+// by mt_sample.
 Chosen sample(ir::Value logits_bv, ir::Value adjusted_bv, ir::Value settings_bn, ir::Value keys_b2,
               bool cpu_kernels = false);
 

@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/random.h"
 #include "ir/passes.h"
 #include "kernels/kernels.h"
 #include "nnx/jit.h"
@@ -53,21 +54,44 @@ const std::vector<nnx::Input>& inputs() {
   return list;
 }
 
+nnx::Compiled sample_program(bool cpu_kernels) {
+  kernels::register_cpu_handlers(*client());
+  return nnx::jit("sample", client(), {}, inputs(), {},
+                  [=](ir::Graph&, const std::vector<ir::Value>& in) -> std::vector<nnx::Output> {
+                    const auto all = [](ir::Value x) {
+                      return ir::broadcast_to(x, {kRows, kVocab});
+                    };
+                    const ir::Value adjusted = adjust(in[0], in[1], all(in[3]), all(in[4]));
+                    const Chosen c = sample(in[0], adjusted, in[1], in[2], cpu_kernels);
+                    return {c.token_b, c.log_prob_b};
+                  });
+}
+
+// The kernel chooses as XLA's operations do.
+void expect_same(const Drawn& kernel, const Drawn& xla) {
+  ASSERT_EQ(kernel.log_probs.size(), xla.log_probs.size());
+  for (size_t i = 0; i < xla.log_probs.size(); ++i) {
+    if (std::isnan(xla.log_probs[i])) {
+      EXPECT_TRUE(std::isnan(kernel.log_probs[i]));
+      EXPECT_TRUE(kernel.ids[i] >= 0) << "some token";
+    } else {
+      EXPECT_EQ(kernel.ids[i], xla.ids[i]) << "row " << i;
+      EXPECT_NEAR(kernel.log_probs[i], xla.log_probs[i], 1e-5);
+    }
+  }
+}
+
 // One row of logits, drawn from kRows times with one setting, after a text.
 Drawn draw(const std::vector<float>& logits, const Sampling& s, const Tensor& seen) {
-  static auto program =
-      nnx::jit("sample", client(), {}, inputs(), {},
-               [](ir::Graph&, const std::vector<ir::Value>& in) -> std::vector<nnx::Output> {
-                 const auto all = [](ir::Value x) { return ir::broadcast_to(x, {kRows, kVocab}); };
-                 const ir::Value adjusted = adjust(in[0], in[1], all(in[3]), all(in[4]));
-                 const Chosen c = sample(in[0], adjusted, in[1], in[2]);
-                 return {c.token_b, c.log_prob_b};
-               });
+  static auto xla = sample_program(false), kernel = sample_program(true);
   const std::vector<Sampling> rows(kRows, s);
   std::vector<int64_t> positions(kRows);
   std::iota(positions.begin(), positions.end(), 0);
-  return run(program, {repeated(logits), settings_of(rows), keys_of(rows, positions), seen,
-                       bias_of(s, kVocab)});
+  const std::vector<Tensor> all{repeated(logits), settings_of(rows), keys_of(rows, positions), seen,
+                                bias_of(s, kVocab)};
+  const Drawn drawn = run(xla, all);
+  expect_same(run(kernel, all), drawn);
+  return drawn;
 }
 
 // By XLA's operations and by our kernel.
@@ -315,6 +339,55 @@ TEST(Sampling, RangesAndTheCheapestProgram) {
   EXPECT_EQ(choice_for({.frequency_penalty = -1}), Choice::kFull);
   EXPECT_EQ(choice_for({.logit_bias = {{1, 1.0F}}}), Choice::kFull);
   EXPECT_EQ(choice_for({.top_log_probs = 1}), Choice::kFull);
+}
+
+// A vocabulary in which nearly all tokens are far behind, or nearly none: what the kernel leaves
+// out could not have been chosen.
+TEST(Sampler, TheKernelDrawsFromManyTokensAsXlaDoes) {
+  constexpr int64_t kMany = 20000, kB = 24;
+  const auto program = [&](bool cpu_kernels) {
+    kernels::register_cpu_handlers(*client());
+    return nnx::jit("sample", client(), {},
+                    {{"logits", {DType::kF32, {kB, kMany}}, {}},
+                     {"settings", {DType::kF32, {kB, kSettings}}, {}},
+                     {"keys", {DType::kU32, {kB, 2}}, {}}},
+                    {}, [=](ir::Graph&, const std::vector<ir::Value>& in) {
+                      const Chosen c = sample(in[0], in[0], in[1], in[2], cpu_kernels);
+                      return std::vector<nnx::Output>{c.token_b, c.log_prob_b};
+                    });
+  };
+  auto xla = program(false), kernel = program(true);
+  const Sampling settings[] = {{.temperature = 1},
+                               {.temperature = 0.2F},
+                               {.temperature = 5},
+                               {.temperature = 1e-12F},
+                               {.temperature = 1, .top_k = 1},
+                               {.temperature = 1, .top_k = 50},
+                               {.temperature = 2, .top_k = 5000},
+                               {.temperature = 1, .top_k = kMany},
+                               {.temperature = 1, .nucleus_p = 0.3F},
+                               {.temperature = 1, .nucleus_p = 0.95F},
+                               {.temperature = 3, .nucleus_p = 0.999F},
+                               {.temperature = 1, .min_p = 0.05F},
+                               {.temperature = 1, .top_k = 300, .nucleus_p = 0.9F, .min_p = 0.01F},
+                               {}};
+  std::vector<Sampling> rows;
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < kB; ++i) {
+    rows.push_back(settings[i % std::size(settings)]);
+    rows.back().seed = i;
+    positions.push_back(static_cast<int64_t>(i));
+  }
+  for (const float spread : {0.0F, 1.0F, 4.0F, 30.0F}) {
+    std::vector<float> logits;
+    for (uint64_t i = 0; i < kB * kMany; ++i) {
+      const float u = static_cast<float>(random_bits_at(random_key(7), i)) * 0x1p-32F;
+      logits.push_back(spread * (std::sqrt(u) + u * u * u));  // few are large
+    }
+    const std::vector<Tensor> all{Tensor::of<float>(DType::kF32, {kB, kMany}, logits),
+                                  settings_of(rows), keys_of(rows, positions)};
+    expect_same(run(kernel, all), run(xla, all));
+  }
 }
 
 }  // namespace

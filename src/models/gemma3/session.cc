@@ -3,9 +3,13 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "base/heap.h"
+#include "checkpoint/gguf_blocks.h"
+#include "kernels/products.h"
 #include "models/gemma3/from_run.h"
 #include "nnx/init.h"
 #include "nnx/jit.h"
+#include "sharding/axes.h"
 #include "sharding/build_mesh.h"
 
 namespace mt::models::gemma3 {
@@ -33,13 +37,33 @@ ir::Products narrow_products(const pjrt::Client& client) {
   return ir::Products::kWide;
 }
 
+const checkpoint::BlockFormat& format_of(int64_t block_type) {
+  const auto* format = checkpoint::find_block_format(static_cast<uint32_t>(block_type));
+  MT_CHECK(format != nullptr);
+  return *format;
+}
+
+Tensor packed(const Tensor& blocks, const nnx::StoredForm& form) {
+  const std::shared_ptr<std::byte> memory = aligned_memory(blocks.bytes().size());
+  kernels::pack_rows({}, format_of(form.block_type), blocks.bytes().data(), blocks.shape()[0],
+                     form.columns, memory.get());
+  return {DType::kU8, blocks.shape(), {memory.get(), blocks.bytes().size()}, memory};
+}
+
+// A table's rows are taken one by one, too.
+bool can_pack(const nnx::Variable& v, const StoredMatrix& m) {
+  return m.dtype == DType::kU8 && v.axes[0] != sharding::axes::vocab &&
+         kernels::can_pack({}, format_of(m.block_type), m.rows);
+}
+
 Tensor read_variable(const Gemma3Model& model, const WeightSource& source, const std::string& path,
                      const nnx::Variable& v) {
   const auto name = [&](int64_t block) { return logical_name(model.config(), path, block); };
   if (v.stored) {
     const StoredMatrix matrix{v.stored->block_type, v.type.dtype,        v.type.shape[0],
                               v.stored->columns,    v.type.shape.back(), v.stored->multiplied};
-    return source.read_stored(name(-1), v.stored->shape, matrix);
+    const Tensor blocks = source.read_stored(name(-1), v.stored->shape, matrix);
+    return v.stored->packed ? packed(blocks, *v.stored) : blocks;
   }
   if (v.stack_axis < 0) return source.read(name(-1), v.type.shape, v.type.dtype);
   Tensor out(v.type.dtype, v.type.shape);
@@ -95,7 +119,12 @@ void keep_stored(Gemma3Model& model, const WeightSource& source, const StoredOpt
     const auto decoded = options.blocks ? std::nullopt : std::optional(v->type.dtype);
     const auto m = source.stored(logical_name(model.config(), path, -1), v->type.shape, decoded);
     if (!m) continue;
-    v->stored = {m->block_type, m->columns, m->multiplied, options.most_rows, v->type.shape};
+    v->stored = {m->block_type,
+                 m->columns,
+                 m->multiplied,
+                 options.most_rows,
+                 options.pack && can_pack(*v, *m),
+                 v->type.shape};
     if (m->dtype != DType::kU8) v->stored->most_rows = nnx::StoredForm{}.most_rows;
     v->type = {m->dtype, m->shape()};
     v->axes.assign(2, "");

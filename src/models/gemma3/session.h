@@ -40,6 +40,8 @@ void load_parameters(Gemma3Model& model, const WeightSource& source,
 struct StoredOptions {
   bool blocks = true;      // else quantised blocks become floats
   int64_t most_rows = 16;  // nnx::StoredForm's, of blocks
+  bool pack = false;       // rows of blocks that are only multiplied, where that is faster; needs
+                           // unlimited most_rows
 };
 // Lets every matrix stay as the source has it (WeightSource::stored). For a model without stacked
 // layers, on one CPU device that knows the kernels; before load_parameters.
