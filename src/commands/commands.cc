@@ -12,6 +12,7 @@
 #include "base/signals.h"
 #include "commands/decode.h"
 #include "commands/doctor.h"
+#include "commands/hlo_diff.h"
 #include "commands/inspect.h"
 #include "commands/parity.h"
 #include "commands/plan.h"
@@ -79,6 +80,7 @@ std::span<const Command> all_commands() {
   static const std::array commands = {
       Command{"decode", "continue a prompt with Gemma 3", decode},
       Command{"doctor", "what this machine has and lacks for training, and how to get it", doctor},
+      Command{"hlo-diff", "two programs compared operation by operation", hlo_diff},
       Command{"inspect", "the module tree: parameters, axes, shardings, bytes on each device",
               inspect},
       Command{"parity", "this program's numbers against a reference run of MaxText", parity},
