@@ -19,10 +19,12 @@ struct BatchValues {
 
 BatchValues batch_values(const Values& in) { return {in[0], in[1], in[2], in[3], in[4]}; }
 
-Loss forward(Gemma3Model& model, const BatchValues& batch, const LossOptions& options,
+Loss forward(Gemma3Model& model, const BatchValues& batch, const StepOptions& options,
              nnx::Rngs* rngs) {
-  const Value hidden = model.hidden(batch.inputs, batch.positions, batch.segments, rngs);
-  return cross_entropy(model, hidden, batch.targets, batch.target_segments, options);
+  const Value hidden =
+      options.hidden ? options.hidden(model, batch.inputs, batch.positions, batch.segments, rngs)
+                     : model.hidden(batch.inputs, batch.positions, batch.segments, rngs);
+  return cross_entropy(model, hidden, batch.targets, batch.target_segments, options.loss);
 }
 
 struct Gradients {
@@ -30,7 +32,7 @@ struct Gradients {
   Loss loss;
 };
 
-Gradients whole_batch(Gemma3Model& model, const BatchValues& batch, const LossOptions& options,
+Gradients whole_batch(Gemma3Model& model, const BatchValues& batch, const StepOptions& options,
                       nnx::Rngs* rngs) {
   nnx::ValueAndGrad r =
       nnx::value_and_grad(model, nnx::of_kind(nnx::VariableKind::kParam), [&]() -> Values {
@@ -71,7 +73,7 @@ Gradients accumulated(Gemma3Model& model, const BatchValues& batch, const StepOp
     if (rngs != nullptr) own = rngs->fork(s[at]);
     const Gradients g =
         whole_batch(model, batch_values(Values(s.begin() + static_cast<long>(at) + 1, s.end())),
-                    options.loss, own ? &*own : nullptr);
+                    options, own ? &*own : nullptr);
     nnx::pop_intermediates(model);  // of a microbatch: not reported
     Values out{s[0] + g.loss.total_loss, s[1] + g.loss.total_weights, s[2] + g.loss.total_z_loss};
     for (size_t i = 0; i < vars.size(); ++i) {
@@ -139,7 +141,7 @@ std::shared_ptr<const nnx::Traced> trace_train_step(Gemma3Model& model, nnx::Opt
         const BatchValues batch = batch_values(in);
         Gradients g = options.gradient_accumulation_steps > 1
                           ? accumulated(model, batch, options, streams)
-                          : whole_batch(model, batch, options.loss, streams);
+                          : whole_batch(model, batch, options, streams);
         const ir::Scope scope(graph, "optimizer");
         const Value inverse = 1.0 / (g.loss.total_weights + kTiny);
         const Value raw_norm = global_norm(g.state.values()) * inverse;
@@ -171,7 +173,7 @@ std::shared_ptr<const nnx::Traced> trace_gradients(Gemma3Model& model, const Ste
       [&](ir::Graph&, const Values& in) -> std::vector<nnx::Output> {
         Gradients g = options.gradient_accumulation_steps > 1
                           ? accumulated(model, batch_values(in), options, nullptr)
-                          : whole_batch(model, batch_values(in), options.loss, nullptr);
+                          : whole_batch(model, batch_values(in), options, nullptr);
         const Value inverse = 1.0 / (g.loss.total_weights + kTiny);
         scale_gradients(g.state, inverse, options.grad_dtype);
         std::vector<nnx::Output> out{ir::concatenate(

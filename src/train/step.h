@@ -2,7 +2,9 @@
 // trainer's.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "nnx/jit.h"
@@ -11,8 +13,15 @@
 
 namespace mt::train {
 
+// Another way from tokens, positions and segment ids to the normed last hidden state over the same
+// variables: tests/linen/ has one.
+using HiddenFunction =
+    std::function<ir::Value(models::gemma3::Gemma3Model& model, ir::Value tokens_bl,
+                            ir::Value positions_bl, ir::Value segment_ids_bl, nnx::Rngs* rngs)>;
+
 struct StepOptions {
   LossOptions loss;
+  HiddenFunction hidden;   // empty: the model's own
   int64_t batch_rows = 0;  // global rows of one step, all microbatches together
   int64_t length = 0;      // L
   int64_t gradient_accumulation_steps = 1;
