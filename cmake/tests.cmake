@@ -26,7 +26,7 @@ function(mt_test target label)
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${label} TIMEOUT 600)
 endfunction()
 
-foreach(room base sharding ir autodiff pjrt config kernels nnx layers checkpoint models data serve train plan prove commands)
+foreach(room base sharding ir autodiff pjrt config kernels nnx layers checkpoint models data serve http train plan prove commands)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*_test.cc)
   if(sources)
     set(label unit)

@@ -16,6 +16,7 @@
 #include "commands/inspect.h"
 #include "commands/parity.h"
 #include "commands/plan.h"
+#include "commands/serve.h"
 #include "commands/train.h"
 #include "config/suggest.h"
 
@@ -85,6 +86,7 @@ std::span<const Command> all_commands() {
               inspect},
       Command{"parity", "this program's numbers against a reference run of MaxText", parity},
       Command{"plan", "what a run needs of a machine that may not be here; compiles only", plan},
+      Command{"serve", "answer requests over HTTP in the form of OpenAI's API", serve},
       Command{"train", "train Gemma 3 by a configuration", train},
   };
   return commands;

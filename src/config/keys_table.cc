@@ -412,6 +412,44 @@ constexpr Key kDecoding[] = {
      "", "", Range{0, 20}},
 };
 
+constexpr Key kServing[] = {
+    {"host", Type::kText, "127.0.0.1",
+     "The address to listen at; 0.0.0.0 = all of this machine (ours).", "http"},
+    {"port", Type::kInteger, "8000", "The port to listen at; 0 = any free one (ours).", "http", "",
+     "", Range{0, 65535}},
+    {"api_key", Type::kText, "",
+     "What clients must send as `Authorization: Bearer KEY`; empty = nothing. M_API_KEY keeps it "
+     "out of the list of processes (ours).",
+     "http"},
+    {"tls_cert_file", Type::kText, "", "PEM file of the server's certificates: HTTPS (ours).",
+     "http"},
+    {"tls_key_file", Type::kText, "", "PEM file of the certificate's private key (ours).", "http"},
+    {"served_model_name", Type::kText, "",
+     "The model's name in requests; empty = model_name (ours; vLLM's name).", "http"},
+    {"max_concurrent_decodes", Type::kInteger, "4",
+     "Slots: texts that are generated at once, each with caches of max_target_length tokens "
+     "(ours; MaxText: per_device_batch_size).",
+     "serve", "", "", Range{1, 1024}},
+    {"max_waiting_requests", Type::kInteger, "64",
+     "Texts that may wait for a slot; one more is refused with 429 (ours).", "serve", "", "",
+     Range{0, 1e6}},
+    {"request_timeout", Type::kNumber, "600",
+     "Seconds that a request may take, waiting included; 0 = no end (ours).", "http", "", "",
+     Range{0, 1e6}},
+    {"shutdown_timeout", Type::kNumber, "10",
+     "Seconds that running requests have to end after SIGTERM (ours).", "http", "", "",
+     Range{0, 1e6}},
+    {"max_connections", Type::kInteger, "256", "Open connections; one more gets 503 (ours).",
+     "http", "", "", Range{1, 1e6}},
+    {"max_request_bytes", Type::kInteger, "8388608",
+     "The longest body; a longer one gets 413 (ours).", "http", "", "", Range{1024, 1e9}},
+    {"read_timeout", Type::kNumber, "30",
+     "Seconds for a request to arrive, or for a client to take a piece of its answer (ours).",
+     "http", "", "", Range{0.01, 1e6}},
+    {"enable_model_warmup", Type::kFlag, "true",
+     "Compile what requests will run before the first is taken (MaxText: false).", "commands"},
+};
+
 constexpr Group kGroups[] = {Group{"Run", kRun},
                              Group{"Model", kModel},
                              Group{"Number types", kNumberTypes},
@@ -425,7 +463,8 @@ constexpr Group kGroups[] = {Group{"Run", kRun},
                              Group{"Evaluation", kEvaluation},
                              Group{"Metrics and profiles", kMetrics},
                              Group{"Planning", kPlanning},
-                             Group{"Decoding", kDecoding}};
+                             Group{"Decoding", kDecoding},
+                             Group{"Serving", kServing}};
 
 }  // namespace
 
