@@ -3,6 +3,7 @@
 // includes this.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -194,14 +195,16 @@ class Connection final : public AnyConnection,
   void read_more() {
     if (shut_ || reads_ || (exchange_ != nullptr && buffer_.size() > kMostAhead)) return;
     reads_ = true;
-    stream_.async_read_some(buffer_.prepare(kReadAtOnce),
-                            then([](Connection& c, Fault fault, size_t count) {
-                              c.reads_ = false;
-                              if (fault) return c.shut();
-                              c.buffer_.commit(count);
-                              c.parse();
-                              c.read_more();
-                            }));
+    // Not into buffer_ itself, from which requests are taken meanwhile.
+    stream_.async_read_some(
+        net::buffer(incoming_), then([](Connection& c, Fault fault, size_t count) {
+          c.reads_ = false;
+          if (fault) return c.shut();
+          const auto to = c.buffer_.prepare(count);
+          c.buffer_.commit(net::buffer_copy(to, net::buffer(c.incoming_, count)));
+          c.parse();
+          c.read_more();
+        }));
   }
 
   void parse() {
@@ -380,7 +383,8 @@ class Connection final : public AnyConnection,
   std::shared_ptr<Shared> shared_;
   Stream stream_;
   net::steady_timer read_timer_, write_timer_;
-  beast::flat_buffer buffer_;
+  std::array<char, kReadAtOnce> incoming_;
+  beast::flat_buffer buffer_;  // read and not yet taken
   std::optional<beast::http::request_parser<beast::http::string_body>> parser_;
   std::shared_ptr<Answer> exchange_;  // while a request is answered
   std::deque<std::string> out_;
