@@ -1,4 +1,4 @@
-# Tests lie beside the code (src/<room>/*_test.cc, one program a room) and, where they cross rooms,
+# Tests lie beside the code (src/<room>/*_test.cc) and, where they cross rooms,
 # in tests/ (one program a file). gtest comes through one precompiled header for all of them.
 enable_testing()
 find_package(GTest REQUIRED)
@@ -26,16 +26,21 @@ function(mt_test target label)
   gtest_discover_tests(${target} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${label} TIMEOUT 600)
 endfunction()
 
+# A room's tests are one program, and one more of the files that open the plugin: *_device_test.cc.
+function(mt_room_test target label room)
+  if(ARGN)
+    mt_test(${target} ${label} ${ARGN})
+    target_link_libraries(${target} PRIVATE mt_${room})
+  endif()
+endfunction()
+
 foreach(room base sharding ir autodiff pjrt config kernels nnx layers checkpoint models data serve http train plan prove commands)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${room}/*_test.cc)
-  if(sources)
-    set(label unit)
-    if(room MATCHES "^(pjrt|nnx|layers|models|serve|train|plan|prove|commands)$")
-      set(label device)
-    endif()
-    mt_test(test_${room} ${label} ${sources})
-    target_link_libraries(test_${room} PRIVATE mt_${room})
-  endif()
+  set(on_device ${sources})
+  list(FILTER on_device INCLUDE REGEX "_device_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_device_test\\.cc$")
+  mt_room_test(test_${room} unit ${room} ${sources})
+  mt_room_test(test_${room}_device device ${room} ${on_device})
 endforeach()
 
 file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*_test.cc)
