@@ -1,6 +1,8 @@
 // What the API says no with: OpenAI's error objects.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 

@@ -3,6 +3,8 @@
 // includes this.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
