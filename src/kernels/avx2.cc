@@ -1,7 +1,7 @@
 // AVX2, FMA and F16C.
 #include "kernels/instruction_set.h"
 #include "kernels/loops.h"
-#include "kernels/ymm.h"
+#include "kernels/ymm_panels.h"
 
 namespace mt::kernels {
 namespace {
@@ -12,13 +12,16 @@ struct Avx2 : Ymm {
     const Bytes odd = _mm256_madd_epi16(w.odd, load_bytes(x + Activations::kOdd));
     return _mm256_cvtepi32_ps(_mm256_add_epi32(even, odd));
   }
+  static void add_pairs(Bytes& sum, Bytes w, Bytes x) {
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(w, x));
+  }
   static void quantise(const float* x, Activations out, int64_t row) { quantise_row(x, out, row); }
 };
 
 }  // namespace
 
 const KernelTable& avx2_kernels() {
-  static constexpr KernelTable kTable = make_table<Avx2>();
+  static constexpr KernelTable kTable = make_ymm_table<Avx2>();
   return kTable;
 }
 

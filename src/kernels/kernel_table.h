@@ -88,9 +88,10 @@ struct Activations {
 // The largest integer of an activation: its two bytes, the low one signed, are at most 127 each.
 constexpr float kLargestActivation = 127 * 256 + 127;
 
-// 32 activations as packed rows (packed.h) meet them: each integer as 256 * high + low.
+// 32 activations as packed rows (packed.h) meet them.
 struct alignas(32) ActivationStep {
-  int8_t high[32], low[32];
+  std::byte
+      integers[64];  // of 16 bits, in the order in which the instruction set's loop reads them
   float scale;
   int32_t minus_sum[3];  // of the integers: of the first 16, the others, all; negative
   float sum[2];          // of the first 16 and the others, times the scale

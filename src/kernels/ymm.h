@@ -211,6 +211,38 @@ inline int sum_of_16(__m256i q) {
   return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 
+// Of 32 integers those of even index, then those of odd, in order.
+inline void store_even_then_odd(std::byte* evens, std::byte* odds, __m256i a, __m256i b) {
+  const auto even = [](__m256i q) { return _mm256_srai_epi32(_mm256_slli_epi32(q, 16), 16); };
+  const auto odd = [](__m256i q) { return _mm256_srai_epi32(q, 16); };
+  const auto join = [](__m256i low, __m256i high) {
+    return _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
+  };
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(evens), join(even(a), even(b)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(odds), join(odd(a), odd(b)));
+}
+
+// A row of activations for packed rows; `put` stores 32 integers.
+template <class Put>
+inline void quantise_steps(const float* x, int64_t k, ActivationStep* out, const Put& put) {
+  for (int64_t at = 0; at < k; at += 32, ++out) {
+    const ActivationScale step = scale_of(x + at);
+    __m256i a = _mm256_setzero_si256(), b = a;
+    if (step.inverse != 0) {
+      a = rounded_16(x + at, step.inverse);
+      b = rounded_16(x + at + 16, step.inverse);
+    }
+    put(out->integers, a, b);
+    const int first = sum_of_16(a), second = sum_of_16(b);
+    out->scale = step.scale;
+    out->minus_sum[0] = -first;
+    out->minus_sum[1] = -second;
+    out->minus_sum[2] = -(first + second);
+    out->sum[0] = step.scale * static_cast<float>(first);
+    out->sum[1] = step.scale * static_cast<float>(second);
+  }
+}
+
 inline void quantise_row(const float* x, Activations out, int64_t row) {
   float* last_scale = out.scale(row, chunk_count(out.k) - 1);
   float* last_16 = out.per_16(row, block_count(out.k) - 1);
@@ -226,14 +258,8 @@ inline void quantise_row(const float* x, Activations out, int64_t row) {
       a = rounded_16(x + at, step.inverse);
       b = rounded_16(x + at + 16, step.inverse);
     }
-    const auto even = [](__m256i q) { return _mm256_srai_epi32(_mm256_slli_epi32(q, 16), 16); };
-    const auto odd = [](__m256i q) { return _mm256_srai_epi32(q, 16); };
-    const auto join = [](__m256i low, __m256i high) {
-      return _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-    };
-    int16_t* q = out.q(row, at / kChunk) + at % kChunk / 2;
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), join(even(a), even(b)));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(q + Activations::kOdd), join(odd(a), odd(b)));
+    auto* q = reinterpret_cast<std::byte*>(out.q(row, at / kChunk) + at % kChunk / 2);
+    store_even_then_odd(q, q + 2 * Activations::kOdd, a, b);
     Ymm::store(out.scale(row, at / kChunk) + at % kChunk / 4, _mm256_set1_ps(step.scale));
     float* sums = out.per_16(row, at / kBlock) + at % kBlock / 16;
     sums[0] = step.scale * static_cast<float>(sum_of_16(a));
