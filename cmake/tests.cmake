@@ -62,3 +62,9 @@ foreach(source ${sources})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   add_dependencies(${name} maxtext)
 endforeach()
+
+# OpenAI's own client against the program; scripts/setup.sh fetches it.
+add_test(NAME openai_client
+         COMMAND ${CMAKE_SOURCE_DIR}/.deps/openai/python -B ${CMAKE_SOURCE_DIR}/tests/openai_client_test.py
+                 $<TARGET_FILE:maxtext>)
+set_tests_properties(openai_client PROPERTIES LABELS device TIMEOUT 600)

@@ -161,7 +161,8 @@ main() {
   flock -n 9 || { say "another set-up is running; waiting for it" && flock 9; }
   install_packages
   fetch_all
-  scripts/get_tensorboard.sh
+  scripts/get_client.sh tensorboard
+  scripts/get_client.sh openai
 }
 
 main "$@"

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Puts TensorBoard's reader into .deps/tensorboard (pinned wheels, hashes checked) for the test that
-# our event files are ones TensorBoard opens. Done at once when it is there already.
+# Puts a Python package that a test holds us against into .deps/NAME, from the pinned wheels of
+# scripts/requirements-NAME.txt (hashes checked). Done at once when it is there already.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-list=scripts/requirements-tensorboard.txt
-target=.deps/tensorboard
+name=${1:?which package: tensorboard or openai}
+list=scripts/requirements-$name.txt
+target=.deps/$name
 wanted=$(sha256sum <"$list")
 if [ "$(cat "$target/done" 2>/dev/null)" = "$wanted" ] && [ -x "$target/python" ]; then exit 0; fi
 
@@ -14,7 +15,7 @@ die() {
   exit 1
 }
 
-# numpy's wheels are for one version of Python each, so the one that installs is the one that runs.
+# Compiled wheels are for one version of Python each, so the one that installs is the one that runs.
 python=
 for candidate in /usr/bin/python3 python3; do
   if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null &&
@@ -25,7 +26,7 @@ for candidate in /usr/bin/python3 python3; do
 done
 [ -n "$python" ] || die "no Python 3.11 to 3.13 with pip found: run: apt-get install python3-pip"
 
-printf 'setup: downloading TensorBoard for the tests\n'
+printf 'setup: downloading %s for the tests\n' "$name"
 rm -rf "$target"
 mkdir -p "$target"
 env -u PIP_CONSTRAINT PIP_REQUIRE_VIRTUALENV=0 "$python" -m pip install --quiet --no-deps \
