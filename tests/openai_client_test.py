@@ -93,8 +93,9 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual(len(p.tokens), 6 + 4)
         self.assertIsNone(p.token_logprobs[0])
         for token, log_prob, top in list(zip(p.tokens, p.token_logprobs, p.top_logprobs))[-4:]:
-            self.assertAlmostEqual(log_prob, max(top.values()), delta=1e-4)  # greedy
-            self.assertAlmostEqual(log_prob, top[token], delta=1e-4)
+            # Greedy; the two are less by sums over the vocabulary that are taken apart, in float32.
+            self.assertAlmostEqual(log_prob, max(top.values()), delta=1e-5)
+            self.assertAlmostEqual(log_prob, top[token], delta=1e-5)
 
     def test_n_and_seed(self):
         fields = {"temperature": 1, "n": 3, "seed": 7}
@@ -105,9 +106,11 @@ class OpenAiClientTest(unittest.TestCase):
         self.assertEqual(texts, {c.index: c.text for c in again.choices})
 
     def test_stop_leaves_the_stop_text_out(self):
-        choice = self.complete(stop=[" country"]).choices[0]
+        whole = self.complete().choices[0].text
+        stop = whole[len(whole) // 2:][:4]
+        choice = self.complete(stop=[stop]).choices[0]
         self.assertEqual(choice.finish_reason, "stop")
-        self.assertEqual(choice.text, " the capital of the")
+        self.assertEqual(choice.text, whole[:whole.index(stop)])
 
     def test_errors_are_the_clients_own_classes(self):
         for field, value in (("temperature", 3), ("max_tokens", -1), ("n", 0), ("suffix", "x")):
@@ -132,7 +135,11 @@ class OpenAiClientTest(unittest.TestCase):
                                    extra_body={"ignore_eos": True})
             next(iter(stream))
             stream.close()
-        self.assertIn("France", self.complete().choices[0].text)
+        until = time.monotonic() + 5
+        while self.metric("maxtext_requests_active") > 0 and time.monotonic() < until:
+            time.sleep(0.05)
+        self.assertEqual(self.metric("maxtext_requests_active"), 0)
+        self.assertEqual(self.metric("jetstream_slots_used_percentage"), 0)
 
     def test_prompts_at_once_give_what_they_give_one_by_one(self):
         seed = int(os.environ.get("MT_SEED", time.time_ns() % 2**32))
